@@ -1,0 +1,15 @@
+//! The sockets of Impresario: what the actors need from the world, as traits over plain values.
+//!
+//! Backends implement these and know nothing of actors; tests implement them with scripts.
+
+pub mod model;
+pub mod observed;
+pub mod store;
+pub mod tool;
+
+pub use model::{ChunkStream, Model, ModelRequest, ModelScope};
+pub use observed::{Observed, ObservedEvent};
+pub use store::{
+    Batch, Commit, ForkRef, Head, Lease, NewSession, SessionFilter, SessionInfo, Store, StoreError, TurnState,
+};
+pub use tool::{Overlap, Tool, ToolContext, ToolError, ToolOutput};
