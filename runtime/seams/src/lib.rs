@@ -2,11 +2,13 @@
 //!
 //! Backends implement these and know nothing of actors; tests implement them with scripts.
 
+pub mod approver;
 pub mod model;
 pub mod observed;
 pub mod store;
 pub mod tool;
 
+pub use approver::{Approver, Question};
 pub use model::{ChunkStream, Model, ModelRequest, ModelScope};
 pub use observed::{Observed, ObservedEvent};
 pub use store::{
