@@ -155,14 +155,14 @@ impl ChunkRun {
     }
 }
 
-/// The parts of a delta chunk, or the chunk itself if it is none.
-pub fn split_delta(chunk: Chunk) -> Result<(u32, RunKind, String), Chunk> {
+/// The parts of a delta chunk; `None` for a chunk that is no delta.
+pub fn split_delta(chunk: &Chunk) -> Option<(u32, RunKind, String)> {
     match chunk {
-        Chunk::TextDelta { index, text } => Ok((index, RunKind::Text, text)),
-        Chunk::ReasoningDelta { index, text } => Ok((index, RunKind::Reasoning, text)),
+        Chunk::TextDelta { index, text } => Some((*index, RunKind::Text, text.clone())),
+        Chunk::ReasoningDelta { index, text } => Some((*index, RunKind::Reasoning, text.clone())),
         Chunk::ToolCallDelta { index, id, name, arguments_delta } => {
-            Ok((index, RunKind::ToolCall { id, name }, arguments_delta))
+            Some((*index, RunKind::ToolCall { id: id.clone(), name: name.clone() }, arguments_delta.clone()))
         }
-        Chunk::BlockStart { .. } | Chunk::BlockEnd { .. } | Chunk::Usage { .. } | Chunk::Finish { .. } => Err(chunk),
+        Chunk::BlockStart { .. } | Chunk::BlockEnd { .. } | Chunk::Usage { .. } | Chunk::Finish { .. } => None,
     }
 }

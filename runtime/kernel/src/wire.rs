@@ -362,9 +362,10 @@ pub fn pack(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
     let mut last_time = Millis(0);
     for event in events {
         let time = event.time;
-        match as_run(event) {
-            Err(event) => packed.push(event),
-            Ok((seq, run)) => {
+        match as_run(&event) {
+            None => packed.push(event),
+            Some(run) => {
+                let seq = event.seq;
                 let joined = packed.last_mut().is_some_and(|last| join(last, seq, &run, time, last_time));
                 if !joined {
                     packed.push(Event { fact: Fact::Chunks(run), ..Event::new(seq, time, empty()) });
@@ -377,20 +378,10 @@ pub fn pack(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
     packed
 }
 
-fn as_run(event: Event) -> Result<(Seq, ChunkRun), Event> {
-    let Fact::Chunk(StreamedChunk { turn, step, chunk }) = &event.fact else { return Err(event) };
-    let is_delta =
-        matches!(chunk, Chunk::TextDelta { .. } | Chunk::ReasoningDelta { .. } | Chunk::ToolCallDelta { .. });
-    if !is_delta {
-        return Err(event);
-    }
-    let (turn, step) = (*turn, *step);
-    match crate::chunk::split_delta(chunk.clone()) {
-        Ok((index, kind, delta)) => {
-            Ok((event.seq, ChunkRun { turn, step, index, kind, deltas: vec![delta], gaps: vec![] }))
-        }
-        Err(_) => Err(event),
-    }
+fn as_run(event: &Event) -> Option<ChunkRun> {
+    let Fact::Chunk(StreamedChunk { turn, step, chunk }) = &event.fact else { return None };
+    let (index, kind, delta) = crate::chunk::split_delta(chunk)?;
+    Some(ChunkRun { turn: *turn, step: *step, index, kind, deltas: vec![delta], gaps: vec![] })
 }
 
 /// Appends the one delta of `next` to `last`, if they are of one block and follow each other.

@@ -8,16 +8,7 @@ use impresario_kernel::{Access, AgentId, Block, CallId, ErrorInfo, TodoWritten, 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-/// How calls of a tool may overlap with others of the same answer.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Overlap {
-    /// Runs alone: it changes things that others see.
-    Exclusive,
-    /// Runs beside others.
-    Parallel,
-    /// Runs beside others and does not count against the pool of parallel calls: it only waits for other agents.
-    Delegation,
-}
+pub use impresario_kernel::Overlap;
 
 /// Something that a model can call.
 pub trait Tool: Send + Sync + 'static {

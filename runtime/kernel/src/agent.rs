@@ -1,0 +1,484 @@
+//! The state of one agent: a fold of its log, and the work that this state calls for.
+
+use std::sync::Arc;
+
+use imbl::{OrdSet, Vector};
+
+use crate::chunk::FinishReason;
+use crate::event::{
+    Birth, CallSettled, Event, Fact, InboxSpliced, Lane, ParkReason, RequestContext, RequestHeader, TodoItem,
+};
+use crate::id::{AgentId, CallId, CallKey, MessageId, Millis, RunKey, Seq};
+use crate::inbox::{BadSplice, Inbox};
+use crate::log::{Log, OutOfOrder};
+use crate::message::Message;
+use crate::outcome::{Outcome, Spent, TurnEnd};
+use crate::spec::{Overlap, Spec};
+use crate::surface::{Surface, SurfaceError, snapshot_text};
+use crate::turn::{Backoff, Call, CallState, Calling, Open, Phase, Said, Sampling, Stopping, Turn};
+
+/// One agent. `decide` reads it, `apply` folds one event in, `wants` names what should be in flight.
+///
+/// Cloning is cheap whatever the length of its log: everything that grows is shared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Agent {
+    pub(crate) spec: Arc<Spec>,
+    pub(crate) log: Log,
+    pub(crate) surface: Surface,
+    pub(crate) inbox: Inbox,
+    pub(crate) turn: Turn,
+    pub(crate) last_turn: u32,
+    pub(crate) header: Option<Arc<RequestHeader>>,
+    /// Whether a header was logged since the session was last opened.
+    pub(crate) header_is_fresh: bool,
+    pub(crate) route: Option<RequestContext>,
+    pub(crate) snapshot: Option<Arc<str>>,
+    pub(crate) birth: Option<Birth>,
+    /// Whether what waits in the inbox opens a turn.
+    pub(crate) awake: bool,
+    pub(crate) parked: Option<ParkReason>,
+    pub(crate) accepted: OrdSet<MessageId>,
+    pub(crate) call_ids: OrdSet<CallId>,
+    pub(crate) spent: Spent,
+    pub(crate) todos: Arc<[TodoItem]>,
+    pub(crate) ended: Option<Ended>,
+    pub(crate) outcome: Option<Arc<Outcome>>,
+}
+
+/// The last turn that ended, until its outcome is there.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ended {
+    pub(crate) turn: u32,
+    pub(crate) end: TurnEnd,
+    pub(crate) text: Option<Said>,
+}
+
+/// Work that should be in flight now.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Want {
+    /// The right to open a turn.
+    Slot,
+    /// This attempt at a model's answer.
+    Sample(RunKey),
+    /// To be told when this time has come: the wait before this attempt is over.
+    Retry(RunKey, Millis),
+    /// This call.
+    Run(CallKey),
+    /// The real end of this call, soon.
+    Stop(CallKey),
+}
+
+/// An event that does not fit the state that its log had before it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Broken {
+    /// It is not the next one.
+    #[error(transparent)]
+    Order(#[from] OutOfOrder),
+    /// Its surface operation breaks a rule.
+    #[error(transparent)]
+    Surface(#[from] SurfaceError),
+    /// It splices an inbox that is not like that.
+    #[error("event {at}: {splice}")]
+    Inbox {
+        /// Which event.
+        at: Seq,
+        /// What is wrong.
+        splice: BadSplice,
+    },
+}
+
+impl Agent {
+    /// An agent without a past.
+    pub fn new(spec: Arc<Spec>) -> Self {
+        Self {
+            spec,
+            log: Log::default(),
+            surface: Surface::default(),
+            inbox: Inbox::default(),
+            turn: Turn::Idle,
+            last_turn: 0,
+            header: None,
+            header_is_fresh: false,
+            route: None,
+            snapshot: None,
+            birth: None,
+            awake: false,
+            parked: None,
+            accepted: OrdSet::new(),
+            call_ids: OrdSet::new(),
+            spent: Spent::default(),
+            todos: Arc::from([]),
+            ended: None,
+            outcome: None,
+        }
+    }
+
+    /// The agent that a log makes.
+    pub fn fold<'a>(spec: Arc<Spec>, events: impl IntoIterator<Item = &'a Arc<Event>>) -> Result<Self, Broken> {
+        let mut agent = Self::new(spec);
+        for event in events {
+            agent.apply(event)?;
+        }
+        Ok(agent)
+    }
+
+    /// Folds one event in. Never decides. On an error nothing changed.
+    pub fn apply(&mut self, event: &Arc<Event>) -> Result<(), Broken> {
+        if event.seq != self.log.next_seq() {
+            return Err(OutOfOrder { expected: self.log.next_seq(), found: event.seq }.into());
+        }
+        if let Fact::InboxSpliced(splice) = &event.fact {
+            self.inbox.apply(splice).map_err(|splice| Broken::Inbox { at: event.seq, splice })?;
+        }
+        self.surface.apply(event)?;
+        self.log.push(Arc::clone(event))?;
+        self.apply_fact(event);
+        Ok(())
+    }
+
+    fn apply_fact(&mut self, event: &Arc<Event>) {
+        let (seq, time) = (event.seq, event.time);
+        match &event.fact {
+            Fact::TurnStarted(started) => self.open_turn(started.turn, time),
+            Fact::TurnEnded(ended) => self.close_turn(ended.turn, &ended.reason),
+            Fact::StepStarted(step) => {
+                let step = step.step;
+                self.with_open(|open| (open.step, open.phase) = (step, Phase::Sampling(Sampling::default())));
+            }
+            Fact::StepEnded(_) => {
+                self.count_failed_attempt();
+                self.with_open(|open| open.phase = Phase::Between);
+            }
+            Fact::UserMessage(_) => {
+                if let Some(text) = snapshot_text(&event.fact) {
+                    self.snapshot = Some(text);
+                }
+            }
+            Fact::Chunk(_) | Fact::Chunks(_) => self.with_open(|open| fold_chunks(open, event)),
+            Fact::AssistantMessage(answer) => {
+                self.spent.count_call(answer.usage.as_ref());
+                self.call_ids.extend(answer.message.calls().map(|(id, _, _)| id.clone()));
+                let message = Arc::clone(&answer.message);
+                self.with_open(|open| fold_answer(open, seq, message));
+            }
+            Fact::ToolCalled(called) => {
+                let started = self.with_call(&called.call_id, |call| call.state = CallState::Started { at: seq });
+                let stopping = self.turn.open().is_some_and(|open| open.stopping.is_some());
+                // What a cancel finds not started is logged as a call, but never runs.
+                if started && !stopping {
+                    self.spent.tool_calls += 1;
+                }
+            }
+            Fact::CallSettled(settled) => self.fold_settled(settled),
+            Fact::ToolResult(result) => self.fold_result(&result.message),
+            Fact::TodoWritten(written) => self.todos = written.todos.clone().into(),
+            Fact::RequestHeader(logged) => {
+                self.header = Some(Arc::clone(&logged.header));
+                self.header_is_fresh = true;
+            }
+            Fact::RequestContext(route) => self.route = Some(route.clone()),
+            Fact::SeedEnded(_) => self.header_is_fresh = false,
+            Fact::InboxSpliced(splice) => self.fold_splice(splice),
+            Fact::InboxWoken(_) => self.wake(),
+            Fact::InboxParked(parked) => (self.awake, self.parked) = (false, Some(parked.reason)),
+            Fact::RetryScheduled(retry) => {
+                self.count_failed_attempt();
+                let backoff = Backoff {
+                    retry_id: retry.retry_id.clone(),
+                    retry: retry.retry,
+                    until: Millis(time.0.saturating_add(retry.delay_ms)),
+                    failure: retry.failure.clone(),
+                };
+                self.with_open(|open| open.phase = Phase::Backoff(backoff));
+            }
+            Fact::RetryStarted(retry) => {
+                let sampling = Sampling { attempt: retry.retry, ..Sampling::default() };
+                self.with_open(|open| open.phase = Phase::Sampling(sampling));
+            }
+            Fact::AgentBorn(birth) => self.be_born(birth),
+            Fact::TurnStopping(stopping) => {
+                let stopping = Stopping { cause: stopping.cause.clone(), queue: stopping.queue, woken: false };
+                self.with_open(|open| open.stopping = Some(stopping));
+            }
+            Fact::OutcomeReached(reached) => self.fold_outcome(reached.kind, reached.spent),
+            Fact::SubagentDescribed(_)
+            | Fact::TreeReserved(_)
+            | Fact::TreePublished(_)
+            | Fact::TreeRefused(_)
+            | Fact::TreeDelivered(_)
+            | Fact::TreeTombstoned(_)
+            | Fact::TreeLifted(_)
+            | Fact::Other(_) => {}
+        }
+    }
+
+    fn open_turn(&mut self, number: u32, started: Millis) {
+        self.last_turn = number;
+        self.turn = Turn::Open(Box::new(Open {
+            number,
+            started,
+            step: 0,
+            phase: Phase::Between,
+            max_tokens: false,
+            concludes: false,
+            stopping: None,
+            text: None,
+            spent_before: self.spent,
+        }));
+    }
+
+    fn close_turn(&mut self, turn: u32, end: &TurnEnd) {
+        let text = match std::mem::take(&mut self.turn) {
+            Turn::Open(open) => open.text,
+            Turn::Idle => None,
+        };
+        self.ended = Some(Ended { turn, end: end.clone(), text });
+        self.awake = !self.inbox.is_empty();
+        self.parked = None;
+    }
+
+    fn with_open(&mut self, change: impl FnOnce(&mut Open)) {
+        if let Turn::Open(open) = &mut self.turn {
+            change(open);
+        }
+    }
+
+    /// Changes the call `id` of the open step; `false` if there is none.
+    fn with_call(&mut self, id: &CallId, change: impl FnOnce(&mut Call)) -> bool {
+        let Turn::Open(open) = &mut self.turn else { return false };
+        let Phase::Calling(calling) = &mut open.phase else { return false };
+        let Some(call) = calling.position(id).and_then(|at| calling.calls.get_mut(at)) else { return false };
+        change(call);
+        true
+    }
+
+    fn fold_settled(&mut self, settled: &CallSettled) {
+        let Some(id) = answered_call(&settled.message) else { return };
+        self.with_call(&id, |call| call.state = CallState::Settled(Arc::new(settled.clone())));
+        if settled.concludes {
+            self.with_open(|open| open.concludes = true);
+        }
+    }
+
+    fn fold_result(&mut self, message: &Message) {
+        let Some(id) = answered_call(message) else { return };
+        self.with_call(&id, |call| call.state = CallState::Answered);
+        self.with_open(|open| {
+            if let Phase::Calling(calling) = &mut open.phase {
+                while calling.calls.get(calling.answered).is_some_and(|call| call.state == CallState::Answered) {
+                    calling.answered += 1;
+                }
+            }
+        });
+    }
+
+    fn fold_splice(&mut self, splice: &InboxSpliced) {
+        self.accepted.extend(splice.inserted.iter().map(|message| message.id.clone()));
+        if splice.target == Lane::NextTurn && !splice.inserted.is_empty() {
+            self.wake();
+        }
+    }
+
+    fn wake(&mut self) {
+        (self.awake, self.parked) = (true, None);
+        self.with_open(|open| {
+            if let Some(stopping) = &mut open.stopping {
+                stopping.woken = true;
+            }
+        });
+    }
+
+    /// A step or an attempt ends without an answer: it was a model call all the same.
+    fn count_failed_attempt(&mut self) {
+        if let Turn::Open(open) = &self.turn
+            && let Phase::Sampling(sampling) = &open.phase
+        {
+            self.spent.count_call(sampling.assembler.usage().as_ref());
+        }
+    }
+
+    /// What is before belongs to the parent of a fork: its conversation is inherited, its mail, its plan and its bill are not.
+    fn be_born(&mut self, birth: &Birth) {
+        self.birth = Some(birth.clone());
+        self.inbox = Inbox::default();
+        (self.awake, self.parked) = (false, None);
+        self.accepted = OrdSet::new();
+        self.todos = Arc::from([]);
+        self.spent = Spent::default();
+        (self.ended, self.outcome) = (None, None);
+    }
+
+    fn fold_outcome(&mut self, kind: crate::outcome::OutcomeKind, spent: Spent) {
+        let Some(ended) = &self.ended else { return };
+        let text = ended.text.as_ref().map(|said| said.message.text().into()).unwrap_or_default();
+        self.outcome = Some(Arc::new(Outcome { turn: ended.turn, kind, end: ended.end.clone(), text, spent }));
+    }
+}
+
+fn fold_chunks(open: &mut Open, event: &Event) {
+    let Phase::Sampling(sampling) = &mut open.phase else { return };
+    // Places grow, so the push cannot be refused.
+    let _ = sampling.sources.push(event.seq.0, event.next_seq().0 - 1);
+    match &event.fact {
+        Fact::Chunk(streamed) => {
+            sampling.assembler.push(&streamed.chunk);
+            // Sticky: a later answer that is whole does not make the turn complete.
+            open.max_tokens |= sampling.assembler.finish() == Some(&FinishReason::MaxTokens);
+        }
+        Fact::Chunks(run) => sampling.assembler.push_run(run),
+        _ => {}
+    }
+}
+
+fn fold_answer(open: &mut Open, seq: Seq, message: Arc<Message>) {
+    let calls: Vector<Call> = message
+        .calls()
+        .map(|(id, name, arguments)| Call {
+            id: id.clone(),
+            name: Arc::clone(name),
+            arguments: Arc::clone(arguments),
+            state: CallState::Waiting,
+        })
+        .collect();
+    if !message.text().is_empty() {
+        open.text = Some(Said { at: seq, message });
+    }
+    open.phase = Phase::Calling(Calling { from: seq, calls, answered: 0 });
+}
+
+fn answered_call(message: &Message) -> Option<CallId> {
+    message.content.iter().find_map(|block| match block {
+        crate::message::Block::ToolResult { tool_call_id, .. } => Some(tool_call_id.clone()),
+        _ => None,
+    })
+}
+
+/// Views.
+impl Agent {
+    /// Its log.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Its id's namesake facts: where it stands, and what it may do.
+    pub fn birth(&self) -> Option<&Birth> {
+        self.birth.as_ref()
+    }
+
+    /// Its turn.
+    pub fn turn(&self) -> &Turn {
+        &self.turn
+    }
+
+    /// The number of its last turn; 0 before the first.
+    pub fn last_turn(&self) -> u32 {
+        self.last_turn
+    }
+
+    /// What waits.
+    pub fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+
+    /// Why what waits opens no turn, if it does not.
+    pub fn parked(&self) -> Option<ParkReason> {
+        self.parked
+    }
+
+    /// How its last ended turn came out.
+    pub fn outcome(&self) -> Option<&Arc<Outcome>> {
+        self.outcome.as_ref()
+    }
+
+    /// What it spent so far.
+    pub fn spent(&self) -> Spent {
+        self.spent
+    }
+
+    /// Its todo list.
+    pub fn todos(&self) -> &[TodoItem] {
+        &self.todos
+    }
+
+    /// What it runs with.
+    pub fn spec(&self) -> &Arc<Spec> {
+        &self.spec
+    }
+
+    /// Whether this message was accepted, now or earlier.
+    pub fn has_accepted(&self, id: &MessageId) -> bool {
+        self.accepted.contains(id)
+    }
+
+    /// The frame of its requests; none before the first turn.
+    pub fn header(&self) -> Option<&Arc<RequestHeader>> {
+        self.header.as_ref()
+    }
+
+    /// What the model sees.
+    pub fn messages(&self) -> Vec<Arc<Message>> {
+        self.surface.messages().cloned().collect()
+    }
+
+    /// The call at `key`, if it belongs to the open step.
+    pub fn call(&self, key: CallKey) -> Option<&Call> {
+        let open = self.turn.open()?;
+        let Phase::Calling(calling) = &open.phase else { return None };
+        if (open.number, open.step) != (key.turn, key.step) {
+            return None;
+        }
+        calling.calls.get(key.index as usize)
+    }
+
+    /// Its id's parent.
+    pub fn parent(&self) -> Option<&AgentId> {
+        self.birth.as_ref().and_then(|birth| birth.parent.as_ref())
+    }
+
+    pub(crate) fn overlap(&self, tool: &str) -> Overlap {
+        self.spec.overlap.get(tool).copied().unwrap_or(Overlap::Exclusive)
+    }
+}
+
+/// What should be in flight.
+impl Agent {
+    /// The work that this state calls for; empty exactly at rest.
+    pub fn wants(&self) -> Vec<Want> {
+        let Turn::Open(open) = &self.turn else {
+            return if self.wants_turn() { vec![Want::Slot] } else { vec![] };
+        };
+        match &open.phase {
+            Phase::Between => vec![],
+            Phase::Sampling(sampling) => vec![Want::Sample(open.run_of(sampling.attempt))],
+            Phase::Backoff(backoff) => vec![Want::Retry(open.run_of(backoff.retry), backoff.until)],
+            Phase::Calling(calling) => {
+                let started = calling.calls.iter().enumerate().skip(calling.answered);
+                let started = started.filter(|(_, call)| matches!(call.state, CallState::Started { .. }));
+                let want = if open.stopping.is_some() { Want::Stop } else { Want::Run };
+                started.map(|(index, _)| want(open.key(index))).collect()
+            }
+        }
+    }
+
+    /// Whether something that waits opens a turn.
+    pub fn wants_turn(&self) -> bool {
+        self.turn.is_idle() && self.awake && !self.inbox.is_empty()
+    }
+
+    /// Whether its turn counts against the limit of running turns: not while all that it does is wait for others.
+    pub fn is_running(&self) -> bool {
+        let Turn::Open(open) = &self.turn else { return false };
+        let Phase::Calling(calling) = &open.phase else { return true };
+        let mut open_calls =
+            calling.calls.iter().filter(|call| matches!(call.state, CallState::Waiting | CallState::Started { .. }));
+        let only_waits = open_calls.all(|call| {
+            matches!(call.state, CallState::Started { .. }) && self.overlap(&call.name) == Overlap::Delegation
+        });
+        calling.is_answered() || !only_waits
+    }
+
+    /// Whether nothing is in flight and nothing that waits would start something.
+    pub fn is_at_rest(&self) -> bool {
+        self.turn.is_idle() && !self.wants_turn()
+    }
+}

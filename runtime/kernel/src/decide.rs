@@ -1,0 +1,177 @@
+//! Decisions: what an input means in the state that an agent is in, as the events that it leads to.
+//!
+//! One file for each kind of input. A decision is drafted on a copy (which costs next to nothing), so that each event
+//! is made in the state that the one before it left.
+
+mod call;
+mod cancel;
+mod deliver;
+mod model;
+mod recover;
+mod step;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::agent::Agent;
+use crate::chunk::Chunk;
+use crate::event::{Birth, ErrorInfo, Event, Fact, Lane, QueueRule, SeqRanges, SubagentDescribed, TodoWritten};
+use crate::id::{CallKey, Millis, RunKey};
+use crate::message::{Block, Message};
+use crate::outcome::{Cause, Failure};
+
+/// What an agent is told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Input {
+    /// It is made: by itself, or from the prefix of another (see [`Agent::fork`]).
+    Born {
+        /// Where it stands, and what it may do.
+        birth: Birth,
+        /// What kind of subagent it is; none for a root.
+        descriptor: Option<SubagentDescribed>,
+    },
+    /// A message. One that was accepted before changes nothing.
+    Deliver {
+        /// When it is taken up.
+        lane: Lane,
+        /// Whether it opens a turn when none is open.
+        wakes: bool,
+        /// The message.
+        message: Arc<Message>,
+    },
+    /// End the turn.
+    Cancel {
+        /// Who, and why.
+        cause: Cause,
+        /// What becomes of messages that wait.
+        queue: QueueRule,
+    },
+    /// The log was read back: close what a dead process left open.
+    Recovered,
+    /// It may open a turn.
+    SlotGranted,
+    /// Some of an attempt's answer, with the time at which each piece came.
+    ChunksArrived {
+        /// Which attempt.
+        run: RunKey,
+        /// In order; usage and finish included.
+        chunks: Vec<(Millis, Chunk)>,
+    },
+    /// An attempt is over.
+    ModelSettled {
+        /// Which attempt.
+        run: RunKey,
+        /// What failed, unless a finish chunk says so.
+        result: Result<(), Failure>,
+        /// Anything: spreads the waits of many agents.
+        dice: u64,
+    },
+    /// The time of a [`crate::agent::Want::Retry`] has come.
+    RetryDue {
+        /// The attempt that may start.
+        run: RunKey,
+    },
+    /// A call has really ended.
+    CallSettled {
+        /// Which.
+        call: CallKey,
+        /// What it gave.
+        report: CallReport,
+    },
+}
+
+/// What a call gave.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CallReport {
+    /// For the model.
+    pub content: Vec<Block>,
+    /// Whether it failed.
+    pub is_error: bool,
+    /// Name and code of the failure, when it has one.
+    pub error: Option<ErrorInfo>,
+    /// For displays.
+    pub meta: Option<Value>,
+    /// The todo list that it wrote.
+    pub todos: Option<TodoWritten>,
+    /// Whether the turn ends with its step.
+    pub concludes: bool,
+}
+
+impl CallReport {
+    /// A failure that the model is told as `Error: <message>`.
+    pub fn failed(name: &str, code: &str, message: &str) -> Self {
+        Self {
+            content: vec![Block::text(format!("Error: {message}"))],
+            is_error: true,
+            error: Some(ErrorInfo { name: name.into(), code: code.into() }),
+            ..Self::default()
+        }
+    }
+}
+
+/// Why an input changes nothing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Refused {
+    /// It reports on something that is over.
+    #[error("the report is late: what it speaks of is over")]
+    Stale,
+    /// It asks for a turn while one is open, or while nothing waits.
+    #[error("no turn can open now")]
+    NoTurn,
+    /// It was born before.
+    #[error("the agent was born before")]
+    BornTwice,
+}
+
+impl Agent {
+    /// What `input` leads to. Reads, never changes; empty when there is nothing to do.
+    pub fn decide(&self, input: Input, now: Millis) -> Result<Vec<Arc<Event>>, Refused> {
+        match input {
+            Input::Born { birth, descriptor } => self.decide_born(birth, descriptor, now),
+            Input::Deliver { lane, wakes, message } => Ok(self.decide_deliver(lane, wakes, message, now)),
+            Input::Cancel { cause, queue } => Ok(self.decide_cancel(cause, queue, now)),
+            Input::Recovered => Ok(self.decide_recovered()),
+            Input::SlotGranted => self.decide_slot_granted(now),
+            Input::ChunksArrived { run, chunks } => self.decide_chunks(run, chunks),
+            Input::ModelSettled { run, result, dice } => self.decide_model_settled(run, result, dice, now),
+            Input::RetryDue { run } => self.decide_retry_due(run, now),
+            Input::CallSettled { call, report } => self.decide_call_settled(call, report, now),
+        }
+    }
+}
+
+/// Events in the making, on a copy of the agent.
+pub(crate) struct Draft {
+    pub(crate) agent: Agent,
+    now: Millis,
+    events: Vec<Arc<Event>>,
+}
+
+impl Draft {
+    fn new(agent: &Agent, now: Millis) -> Self {
+        Self { agent: agent.clone(), now, events: vec![] }
+    }
+
+    /// Adds the next event.
+    fn say(&mut self, fact: Fact) {
+        self.add(fact, None);
+    }
+
+    /// Adds the next event, made from `sources`.
+    fn say_from(&mut self, fact: Fact, sources: SeqRanges) {
+        self.add(fact, Some(sources));
+    }
+
+    fn add(&mut self, fact: Fact, sources: Option<SeqRanges>) {
+        let event = Event { sources, ..Event::new(self.agent.log.next_seq(), self.now, fact) };
+        let event = Arc::new(event);
+        // A draft takes the next place by construction, appends to the surface, and splices what it has just looked at.
+        self.agent.apply(&event).expect("a drafted event fits the state that it was drafted in");
+        self.events.push(event);
+    }
+
+    fn done(self) -> Vec<Arc<Event>> {
+        self.events
+    }
+}

@@ -1,0 +1,173 @@
+//! Calls: which may start, and the order in which their results are shown.
+//!
+//! Exclusive calls are barriers. Calls start in the model's order, bodies overlap, results are committed in the
+//! model's order; a result that is early is kept in the log until its turn comes.
+
+use std::sync::Arc;
+
+use super::{CallReport, Draft, Refused};
+use crate::agent::Agent;
+use crate::event::{CallSettled, ErrorInfo, Event, Fact, ToolCalled, ToolResult};
+use crate::id::{CallKey, Millis};
+use crate::message::{Block, Message};
+use crate::outcome::TurnEnd;
+use crate::spec::Overlap;
+use crate::turn::{Call, CallState, Calling, Open, Phase};
+
+impl Agent {
+    pub(super) fn decide_call_settled(
+        &self,
+        key: CallKey,
+        report: CallReport,
+        now: Millis,
+    ) -> Result<Vec<Arc<Event>>, Refused> {
+        let call = self.call(key).ok_or(Refused::Stale)?;
+        if !matches!(call.state, CallState::Started { .. }) {
+            return Err(Refused::Stale);
+        }
+        let mut draft = Draft::new(self, now);
+        if let Some(todos) = report.todos.clone() {
+            draft.say(Fact::TodoWritten(todos));
+        }
+        let message = result_message(key, call, report.content, report.is_error);
+        let is_next = self.calling().is_some_and(|(_, calling)| calling.answered == key.index as usize);
+        let (turn, step, index) = (key.turn, key.step, key.index);
+        let (error, meta, concludes) = (report.error, report.meta, report.concludes);
+        // What concludes the turn must be known to the fold, so it is written down even when its turn has come.
+        if !is_next || concludes {
+            draft.say(Fact::CallSettled(CallSettled { turn, step, index, message, error, meta, concludes }));
+        } else {
+            draft.say(Fact::ToolResult(ToolResult { turn, step, message, error, meta }));
+        }
+        draft.advance_calls();
+        Ok(draft.done())
+    }
+
+    pub(super) fn calling(&self) -> Option<(&Open, &Calling)> {
+        let open = self.turn.open()?;
+        match &open.phase {
+            Phase::Calling(calling) => Some((open, calling)),
+            Phase::Between | Phase::Sampling(_) | Phase::Backoff(_) => None,
+        }
+    }
+
+    /// The waiting calls that may start now, in the model's order.
+    fn startable(&self) -> Vec<usize> {
+        let Some((open, calling)) = self.calling() else { return vec![] };
+        if open.stopping.is_some() {
+            return vec![];
+        }
+        let mut pool = self.spec.limits.parallel_calls.max(1);
+        let mut startable = vec![];
+        let mut unsettled_before = false;
+        for (index, call) in calling.calls.iter().enumerate() {
+            let overlap = self.overlap(&call.name);
+            match &call.state {
+                CallState::Settled(_) | CallState::Answered => continue,
+                CallState::Started { .. } => match overlap {
+                    Overlap::Exclusive => break,
+                    Overlap::Parallel => pool = pool.saturating_sub(1),
+                    Overlap::Delegation => {}
+                },
+                CallState::Waiting => match overlap {
+                    Overlap::Exclusive if unsettled_before => break,
+                    Overlap::Exclusive => {
+                        startable.push(index);
+                        break;
+                    }
+                    Overlap::Parallel if pool == 0 => break,
+                    Overlap::Parallel => {
+                        pool -= 1;
+                        startable.push(index);
+                    }
+                    Overlap::Delegation => startable.push(index),
+                },
+            }
+            unsettled_before = true;
+        }
+        startable
+    }
+}
+
+impl Draft {
+    /// Commits the results whose turn has come, and then starts what may start or closes the step.
+    pub(super) fn advance_calls(&mut self) {
+        while self.commit_next() {}
+        let Some((open, calling)) = self.agent.calling() else { return };
+        if !calling.is_answered() {
+            for index in self.agent.startable() {
+                self.call_started(index);
+            }
+            return;
+        }
+        let stopping = open.stopping.clone();
+        let concludes = open.concludes;
+        self.end_step();
+        match stopping {
+            Some(stopping) => self.end_turn(TurnEnd::Aborted { reason: stopping.cause }),
+            None if concludes => self.conclude(),
+            None => self.go_on(),
+        }
+    }
+
+    /// Commits the next result in the model's order; `false` if it is not there yet.
+    fn commit_next(&mut self) -> bool {
+        let Some((open, calling)) = self.agent.calling() else { return false };
+        let index = calling.answered;
+        let Some(call) = calling.calls.get(index) else { return false };
+        match &call.state {
+            CallState::Settled(settled) => {
+                let settled = CallSettled::clone(settled);
+                let (turn, step, message) = (settled.turn, settled.step, settled.message);
+                let (error, meta) = (settled.error, settled.meta);
+                self.say(Fact::ToolResult(ToolResult { turn, step, message, error, meta }));
+                true
+            }
+            CallState::Waiting if open.stopping.is_some() => {
+                let key = open.key(index);
+                self.call_started(index);
+                let report =
+                    CallReport::failed("AbortError", "ABORTED_BEFORE_DISPATCH", "tool call aborted before dispatch");
+                self.synthetic_result(key, report);
+                true
+            }
+            CallState::Waiting | CallState::Started { .. } | CallState::Answered => false,
+        }
+    }
+
+    /// Commits the next result, which is settled.
+    pub(super) fn advance_settled(&mut self) {
+        self.commit_next();
+    }
+
+    /// Writes down that the call at `index` starts.
+    pub(super) fn call_started(&mut self, index: usize) {
+        let Some((open, calling)) = self.agent.calling() else { return };
+        let Some(call) = calling.calls.get(index).cloned() else { return };
+        let (turn, step) = (open.number, open.step);
+        let (call_id, name, arguments) = (call.id, call.name, call.arguments);
+        self.say(Fact::ToolCalled(ToolCalled { turn, step, call_id, name, arguments }));
+    }
+
+    /// Answers a call that no tool answered.
+    pub(super) fn synthetic_result(&mut self, key: CallKey, report: CallReport) {
+        let Some(call) = self.agent.call(key) else { return };
+        let message = result_message(key, call, report.content, report.is_error);
+        let (turn, step) = (key.turn, key.step);
+        self.say(Fact::ToolResult(ToolResult { turn, step, message, error: report.error, meta: None }));
+    }
+
+    /// Answers the call at `index` for a reason that has a code, under an id of its own.
+    pub(super) fn closing_result(&mut self, index: usize, id: String, error: ErrorInfo, text: String) {
+        let Some((open, calling)) = self.agent.calling() else { return };
+        let Some(call) = calling.calls.get(index) else { return };
+        let (turn, step) = (open.number, open.step);
+        let message = Arc::new(Message::tool_result(id, &call.id, vec![Block::text(text)], true));
+        self.say(Fact::ToolResult(ToolResult { turn, step, message, error: Some(error), meta: None }));
+    }
+}
+
+fn result_message(key: CallKey, call: &Call, content: Vec<Block>, is_error: bool) -> Arc<Message> {
+    let id = format!("result-{}-{}-{}", key.turn, key.step, key.index);
+    Arc::new(Message::tool_result(id, &call.id, content, is_error))
+}

@@ -1,0 +1,81 @@
+//! A cancel.
+
+use std::sync::Arc;
+
+use super::Draft;
+use crate::agent::Agent;
+use crate::event::{Event, Fact, InboxParked, InboxSpliced, Lane, ParkReason, QueueRule, SpliceOutcome, TurnStopping};
+use crate::id::Millis;
+use crate::outcome::{Cause, TurnEnd};
+use crate::turn::{Phase, Turn};
+
+impl Agent {
+    pub(super) fn decide_cancel(&self, cause: Cause, queue: QueueRule, now: Millis) -> Vec<Arc<Event>> {
+        let mut draft = Draft::new(self, now);
+        match &self.turn {
+            Turn::Idle => draft.settle_queue(queue),
+            // The first cause stays; the turn ends when its calls have.
+            Turn::Open(open) if open.stopping.is_some() => {}
+            Turn::Open(_) => draft.stop_turn(cause, queue),
+        }
+        draft.done()
+    }
+}
+
+impl Draft {
+    fn settle_queue(&mut self, queue: QueueRule) {
+        match queue {
+            QueueRule::Run => {}
+            QueueRule::Park => self.park(),
+            QueueRule::Discard => self.discard(),
+        }
+    }
+
+    fn park(&mut self) {
+        if self.agent.awake && !self.agent.inbox.is_empty() {
+            self.say(Fact::InboxParked(InboxParked { reason: ParkReason::Cancelled }));
+        }
+    }
+
+    fn discard(&mut self) {
+        for target in [Lane::NextStep, Lane::NextTurn] {
+            let removed_count = self.agent.inbox.lane(target).len();
+            if removed_count > 0 {
+                let outcome = Some(SpliceOutcome::Canceled);
+                self.say(Fact::InboxSpliced(InboxSpliced {
+                    target,
+                    start: 0,
+                    removed_count,
+                    inserted: vec![],
+                    outcome,
+                }));
+            }
+        }
+    }
+
+    fn stop_turn(&mut self, cause: Cause, queue: QueueRule) {
+        let Some(open) = self.agent.turn.open() else { return };
+        let (turn, run) = (open.number, open.run());
+        self.say(Fact::TurnStopping(TurnStopping { turn, cause: cause.clone(), queue }));
+        if queue == QueueRule::Discard {
+            self.discard();
+        }
+        match self.agent.turn.open().map(|open| &open.phase) {
+            Some(Phase::Sampling(sampling)) => {
+                let visible = sampling.assembler.visible_blocks();
+                if let Some(run) = run.filter(|_| !visible.is_empty()) {
+                    self.assistant_message(run, visible, true);
+                }
+                self.end_step();
+                self.end_turn(TurnEnd::Aborted { reason: cause });
+            }
+            Some(Phase::Backoff(_)) => {
+                self.end_step();
+                self.end_turn(TurnEnd::Aborted { reason: cause });
+            }
+            Some(Phase::Between) => self.end_turn(TurnEnd::Aborted { reason: cause }),
+            Some(Phase::Calling(_)) => self.advance_calls(),
+            None => {}
+        }
+    }
+}

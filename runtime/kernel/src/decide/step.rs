@@ -1,0 +1,154 @@
+//! Turns and steps: how they open and how they close.
+
+use std::sync::Arc;
+
+use serde_json::Map;
+
+use super::{Draft, Refused};
+use crate::agent::Agent;
+use crate::event::{
+    Event, Fact, HeaderLogged, HeaderReason, InboxParked, Lane, OutcomeReached, ParkReason, QueueRule, RequestContext,
+    StepMark, TurnEnded, TurnStarted,
+};
+use crate::id::Millis;
+use crate::inbox::claim;
+use crate::message::{Message, Source};
+use crate::outcome::{OutcomeKind, TurnEnd};
+
+/// Under which name the runtime tells the model about itself.
+const SNAPSHOT_PLUGIN: &str = "runtime-context";
+
+impl Agent {
+    pub(super) fn decide_slot_granted(&self, now: Millis) -> Result<Vec<Arc<Event>>, Refused> {
+        if !self.wants_turn() {
+            return Err(Refused::NoTurn);
+        }
+        let mut draft = Draft::new(self, now);
+        let turn = self.last_turn + 1;
+        draft.say(Fact::TurnStarted(TurnStarted { turn, rest: Map::new() }));
+        draft.enter_step(true);
+        Ok(draft.done())
+    }
+}
+
+impl Draft {
+    /// Claims what waits and opens the next step with it.
+    pub(super) fn enter_step(&mut self, first: bool) {
+        let Some(open) = self.agent.turn.open() else { return };
+        let mark = StepMark { turn: open.number, step: open.step + 1 };
+        let claimed = self.claim(first);
+        self.say(Fact::StepStarted(mark));
+        // Before the prompt, so that the prompt is what the model reads last.
+        if let Some(text) = self.agent.spec.context.clone().filter(|text| self.agent.snapshot.as_ref() != Some(text)) {
+            let id = format!("context-{}-{}", mark.turn, mark.step);
+            let source = Source::plugin(SNAPSHOT_PLUGIN, "snapshot");
+            self.say(Fact::UserMessage(Arc::new(Message::context(id, text, source))));
+        }
+        for message in claimed {
+            self.say(Fact::UserMessage(message));
+        }
+        self.frame();
+    }
+
+    /// Takes the whole next-step lane and, at the head of a turn, one message of the next-turn lane.
+    fn claim(&mut self, first: bool) -> Vec<Arc<Message>> {
+        let mut claimed = vec![];
+        for (lane, most) in [(Lane::NextStep, usize::MAX), (Lane::NextTurn, usize::from(first))] {
+            let waiting = self.agent.inbox.lane(lane);
+            let count = waiting.len().min(most);
+            if count > 0 {
+                claimed.extend(waiting.iter().take(count).cloned());
+                self.say(Fact::InboxSpliced(claim(lane, count)));
+            }
+        }
+        claimed
+    }
+
+    /// Logs the frame of the request when it is not the one that the log says.
+    fn frame(&mut self) {
+        let agent = &self.agent;
+        let header = Arc::clone(&agent.spec.header);
+        let reason = match &agent.header {
+            None => Some(HeaderReason::Initial),
+            Some(logged) if *logged != header => Some(HeaderReason::Change),
+            Some(_) if !agent.header_is_fresh => Some(HeaderReason::Resume),
+            Some(_) => None,
+        };
+        let route = RequestContext {
+            provider: header.config.provider.clone(),
+            model: header.config.model.clone(),
+            context_window: None,
+        };
+        if let Some(reason) = reason {
+            self.say(Fact::RequestHeader(HeaderLogged { header, reason }));
+        }
+        if self.agent.route.as_ref() != Some(&route) {
+            self.say(Fact::RequestContext(route));
+        }
+    }
+
+    /// Closes the open step.
+    pub(super) fn end_step(&mut self) {
+        if let Some(open) = self.agent.turn.open() {
+            let mark = StepMark { turn: open.number, step: open.step };
+            self.say(Fact::StepEnded(mark));
+        }
+    }
+
+    /// Behind a closed step that owes the model a look at results or at new input: the next step, unless a ceiling says
+    /// no.
+    pub(super) fn go_on(&mut self) {
+        let Some(open) = self.agent.turn.open() else { return };
+        let limits = self.agent.spec.limits;
+        let before = open.spent_before;
+        let spent = self.agent.spent;
+        let tokens = (spent.input_tokens + spent.output_tokens) - (before.input_tokens + before.output_tokens);
+        if open.step >= limits.steps {
+            self.end_turn(TurnEnd::Limit { limit: "steps".into(), max: limits.steps.into() });
+        } else if let Some(max) = limits.tokens.filter(|&max| tokens >= max) {
+            self.end_turn(TurnEnd::Limit { limit: "tokens".into(), max });
+        } else {
+            self.enter_step(false);
+        }
+    }
+
+    /// Behind a closed step that the model was done with.
+    pub(super) fn conclude(&mut self) {
+        let Some(open) = self.agent.turn.open() else { return };
+        let max_tokens = open.max_tokens;
+        if !self.agent.inbox.lane(Lane::NextStep).is_empty() {
+            self.go_on();
+        } else if max_tokens {
+            self.end_turn(TurnEnd::MaxTokens);
+        } else {
+            self.end_turn(TurnEnd::Completed);
+        }
+    }
+
+    /// Closes the turn and says how it came out, in the same append.
+    pub(super) fn end_turn(&mut self, end: TurnEnd) {
+        let Some(open) = self.agent.turn.open() else { return };
+        let (turn, text) = (open.number, open.text.as_ref().map(|said| said.at));
+        let stopping = open.stopping.clone();
+        let kind = OutcomeKind::of(&end);
+        let spent = self.agent.spent;
+        self.say(Fact::TurnEnded(TurnEnded { turn, reason: end.clone() }));
+        self.say(Fact::OutcomeReached(OutcomeReached { turn, kind, text, spent }));
+        let park = match &end {
+            TurnEnd::Aborted { .. } => stopping
+                .filter(|stopping| stopping.queue == QueueRule::Park && !stopping.woken)
+                .map(|_| ParkReason::Cancelled),
+            TurnEnd::Error { .. } => Some(ParkReason::Failed),
+            TurnEnd::Interrupted => Some(ParkReason::Reopened),
+            TurnEnd::Completed
+            | TurnEnd::Blocked
+            | TurnEnd::MaxTokens
+            | TurnEnd::Forked
+            | TurnEnd::Limit { .. }
+            | TurnEnd::Other(_) => None,
+        };
+        if let Some(reason) = park.filter(|_| !self.agent.inbox.is_empty()) {
+            self.say(Fact::InboxParked(InboxParked { reason }));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What an agent runs with: constant while it lives, given by the shell, never folded from the log.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::event::RequestHeader;
+
+/// How calls of a tool may overlap with others of the same answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Overlap {
+    /// Runs alone: it changes things that others see.
+    Exclusive,
+    /// Runs beside others.
+    Parallel,
+    /// Runs beside others and does not count against the pool of parallel calls: it only waits for other agents.
+    Delegation,
+}
+
+/// What an agent runs with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// What frames its requests from here on.
+    pub header: Arc<RequestHeader>,
+    /// How its tools overlap, by name; a name that is not there is exclusive.
+    pub overlap: Arc<BTreeMap<String, Overlap>>,
+    /// What the runtime tells the model about itself; said again when it changes.
+    pub context: Option<Arc<str>>,
+    /// The ceilings of a turn.
+    pub limits: TurnLimits,
+    /// When and how often a failed model call is tried again.
+    pub retry: RetryPolicy,
+}
+
+/// The ceilings of a turn.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct TurnLimits {
+    /// Steps.
+    pub steps: u32,
+    /// Calls that run at once, those that only wait for other agents apart.
+    pub parallel_calls: usize,
+    /// Tokens, input and output; looked at between steps.
+    pub tokens: Option<u64>,
+}
+
+impl Default for TurnLimits {
+    fn default() -> Self {
+        Self { steps: 100, parallel_calls: 10, tokens: None }
+    }
+}
+
+/// When and how often a failed model call is tried again: the reference's figures (`behaviour` 6.5).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RetryPolicy {
+    /// How often, in one step.
+    pub max_retries: u32,
+    /// The wait before the first retry, in milliseconds; doubles with each.
+    pub initial_ms: u64,
+    /// The longest wait, in milliseconds. A provider that asks for more is not waited for.
+    pub max_ms: u64,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self { max_retries: 5, initial_ms: 500, max_ms: 10_000 }
+    }
+}
+
+impl RetryPolicy {
+    /// How long to wait before retry number `retry` (from 1), or `None` to give up.
+    ///
+    /// `dice` is anything: its spread makes waits of many agents differ by up to a tenth.
+    pub fn delay(&self, retry: u32, asked_ms: Option<u64>, dice: u64) -> Option<u64> {
+        if retry > self.max_retries {
+            return None;
+        }
+        match asked_ms {
+            Some(asked) if asked <= self.max_ms => Some(asked),
+            Some(_) => None,
+            None => {
+                let doubled = self.initial_ms.saturating_mul(1 << (retry - 1).min(32)).min(self.max_ms);
+                // 900 to 1100 thousandths.
+                let thousandths = 900 + dice % 201;
+                Some((doubled.saturating_mul(thousandths) / 1000).min(self.max_ms))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_within_a_tenth_and_never_pass_the_longest() {
+        let policy = RetryPolicy::default();
+        for dice in 0..1000 {
+            let first = policy.delay(1, None, dice).unwrap();
+            assert!((450..=550).contains(&first), "{first}");
+            let fifth = policy.delay(5, None, dice).unwrap();
+            assert!((7_200..=8_800).contains(&fifth), "{fifth}");
+        }
+        assert_eq!(policy.delay(6, None, 0), None);
+    }
+
+    #[test]
+    fn a_wait_that_the_provider_asks_for_is_taken_as_it_is_or_not_at_all() {
+        let policy = RetryPolicy::default();
+        assert_eq!(policy.delay(1, Some(7), 99), Some(7));
+        assert_eq!(policy.delay(1, Some(10_001), 99), None);
+    }
+}

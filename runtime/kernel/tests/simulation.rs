@@ -1,0 +1,280 @@
+//! One agent under every order of reports, late reports, cancels and crashes that a seed can think of.
+//!
+//! After each step the agent must equal the fold of its log, the oracle must be content, and what it wants must be
+//! there exactly when it is not at rest. A failure prints its seed; `SEED=n` runs that one alone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use impresario_kernel::agent::Want;
+use impresario_kernel::event::{Authority, Context};
+use impresario_kernel::invariant::Oracle;
+use impresario_kernel::{
+    Access, Agent, AgentPath, Birth, Block, CallReport, Cause, Chunk, Event, Fact, Failure, FinishReason, Input, Lane,
+    Message, Millis, Overlap, QueueRule, RequestConfig, RequestHeader, RetryPolicy, Seq, SessionHeader, Spec,
+    TurnLimits, Usage,
+};
+
+const SEEDS: u64 = 2_000;
+const STEPS: usize = 60;
+
+/// SplitMix64: small, good enough, the same everywhere.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.roll() % n
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+fn spec() -> Arc<Spec> {
+    let config = RequestConfig { provider: "p".into(), model: "m".into(), max_tokens: None, rest: Default::default() };
+    let header = RequestHeader { config, system: Some("system".into()), tools: None, rest: Default::default() };
+    let overlap = [("read", Overlap::Parallel), ("write", Overlap::Exclusive), ("child", Overlap::Delegation)];
+    Arc::new(Spec {
+        header: Arc::new(header),
+        overlap: Arc::new(overlap.into_iter().map(|(name, overlap)| (name.to_owned(), overlap)).collect()),
+        context: Some("you are root".into()),
+        limits: TurnLimits { steps: 6, parallel_calls: 2, tokens: None },
+        retry: RetryPolicy { max_retries: 2, ..RetryPolicy::default() },
+    })
+}
+
+fn birth() -> Birth {
+    Birth {
+        root: "r".into(),
+        parent: None,
+        path: AgentPath::root(),
+        depth: 0,
+        context: Context::Fresh,
+        authority: Authority { dir: "/".into(), access: Access::Read, tools: vec![], may_spawn: None },
+    }
+}
+
+struct World {
+    dice: Dice,
+    now: Millis,
+    agent: Agent,
+    oracle: Oracle,
+    /// Every report that was ever made: any of them may come again, late.
+    past: Vec<Input>,
+    messages: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let (agent, oracle) = (Agent::new(spec()), Oracle::new());
+        let mut world = Self { dice: Dice(seed), now: Millis(1_000), agent, oracle, past: vec![], messages: 0 };
+        world.tell(Input::Born { birth: birth(), descriptor: None });
+        world
+    }
+
+    fn tell(&mut self, input: Input) {
+        self.now.0 += self.dice.below(50);
+        let Ok(events) = self.agent.decide(input, self.now) else { return };
+        for event in events {
+            self.agent.apply(&event).expect("a decided event applies");
+            self.oracle.watch(&event);
+        }
+        self.check();
+    }
+
+    fn check(&mut self) {
+        assert_eq!(self.oracle.violations(), [], "the oracle objects");
+        let wants = self.agent.wants();
+        assert_eq!(wants.is_empty(), self.agent.is_at_rest(), "AGT-1: {wants:?} {:?}", self.agent.turn());
+        if self.dice.one_in(8) {
+            self.check_fold();
+        }
+    }
+
+    fn check_fold(&self) {
+        let folded = Agent::fold(spec(), self.agent.log().iter()).expect("its own log folds");
+        assert_eq!(folded, self.agent, "LOG-2: the agent is not the fold of its log");
+    }
+
+    fn deliver(&mut self) {
+        // Now and then the same message again.
+        let repeat = self.messages > 0 && self.dice.one_in(6);
+        let number = if repeat { self.dice.below(self.messages) } else { self.messages };
+        self.messages = self.messages.max(number + 1);
+        let (lane, wakes) = match self.dice.below(4) {
+            0 | 1 => (Lane::NextTurn, true),
+            2 => (Lane::NextStep, true),
+            _ => (Lane::NextStep, false),
+        };
+        let message = Arc::new(Message::user(format!("m{number}"), format!("do {number}")));
+        self.tell(Input::Deliver { lane, wakes, message });
+    }
+
+    fn cancel(&mut self) {
+        let queue = [QueueRule::Run, QueueRule::Park, QueueRule::Discard][self.dice.below(3) as usize];
+        self.tell(Input::Cancel { cause: Cause::user("test"), queue });
+    }
+
+    /// The process dies and comes back: only the log is left.
+    fn crash(&mut self) {
+        self.agent = Agent::fold(spec(), self.agent.log().iter()).expect("a stored log folds");
+        self.tell(Input::Recovered);
+        assert!(self.agent.turn().is_idle(), "recovery never goes on with a turn");
+        assert!(self.agent.is_at_rest(), "and opens none by itself");
+    }
+
+    /// Does one thing that the agent wants.
+    fn perform(&mut self, calls: bool) {
+        let wants = self.agent.wants();
+        if wants.is_empty() {
+            return;
+        }
+        let at = self.dice.below(wants.len() as u64) as usize;
+        let report = match wants[at] {
+            Want::Slot => Input::SlotGranted,
+            Want::Retry(run, _) => Input::RetryDue { run },
+            Want::Sample(run) if self.dice.one_in(2) => Input::ChunksArrived { run, chunks: self.deltas() },
+            Want::Sample(run) => {
+                let chunks = self.ending(calls);
+                let failed = chunks.is_empty();
+                self.tell(Input::ChunksArrived { run, chunks });
+                let result = if failed { Err(self.failure()) } else { Ok(()) };
+                Input::ModelSettled { run, result, dice: self.dice.roll() }
+            }
+            Want::Run(call) | Want::Stop(call) => {
+                let is_error = self.dice.one_in(3);
+                let concludes = self.dice.one_in(9);
+                let report = CallReport { content: vec![Block::text("r")], is_error, concludes, ..Default::default() };
+                Input::CallSettled { call, report }
+            }
+        };
+        self.past.push(report.clone());
+        self.tell(report);
+    }
+
+    fn failure(&mut self) -> Failure {
+        Failure::new(if self.dice.one_in(2) { "SERVER" } else { "BAD_REQUEST" }, "no")
+    }
+
+    fn deltas(&mut self) -> Vec<(Millis, Chunk)> {
+        let index = self.dice.below(2) as u32;
+        let count = 1 + self.dice.below(3);
+        (0..count).map(|n| (Millis(self.now.0 + n), Chunk::TextDelta { index, text: format!("t{n} ") })).collect()
+    }
+
+    /// The last chunks of an attempt; none when it fails without a word.
+    fn ending(&mut self, calls: bool) -> Vec<(Millis, Chunk)> {
+        let mut chunks = self.deltas();
+        let wanted = if calls { self.dice.below(5) } else { 0 };
+        for n in 0..wanted {
+            let name = ["read", "read", "write", "child", "nobody"][self.dice.below(5) as usize];
+            // Providers reuse ids.
+            let id = format!("call-{}", self.dice.below(3) + n % 2);
+            let (index, arguments_delta) = (10 + n as u32, "{}".to_owned());
+            let delta = Chunk::ToolCallDelta { index, id: id.into(), name: Some(name.into()), arguments_delta };
+            chunks.push((self.now, delta));
+        }
+        chunks
+            .push((self.now, Chunk::Usage { usage: Usage { input_tokens: 3, output_tokens: 2, ..Usage::default() } }));
+        let reason = match self.dice.below(12) {
+            0 => FinishReason::MaxTokens,
+            1 => FinishReason::Error { failure: self.failure() },
+            2 => return vec![],
+            _ => FinishReason::Stop,
+        };
+        chunks.push((self.now, Chunk::Finish { reason, replay_state: None }));
+        chunks
+    }
+
+    fn step(&mut self) {
+        match self.dice.below(20) {
+            0..=3 => self.deliver(),
+            4 => self.cancel(),
+            5 => self.crash(),
+            6 if !self.past.is_empty() => {
+                let at = self.dice.below(self.past.len() as u64) as usize;
+                self.tell(self.past[at].clone());
+            }
+            _ => self.perform(true),
+        }
+    }
+
+    /// Nobody asks for anything more, and models stop calling tools: it must come to rest.
+    fn come_to_rest(&mut self) {
+        let message = Arc::new(Message::user("last", "wake up"));
+        self.tell(Input::Deliver { lane: Lane::NextTurn, wakes: true, message });
+        for _ in 0..2_000 {
+            if self.agent.is_at_rest() && self.agent.inbox().is_empty() {
+                return;
+            }
+            if self.agent.is_at_rest() {
+                // A turn failed and parked the rest: the next waking message lets it go on.
+                self.deliver();
+            }
+            self.perform(false);
+        }
+        panic!("it does not come to rest: {:?} {:?}", self.agent.turn(), self.agent.inbox());
+    }
+
+    /// Wherever a log is cut, repair makes a balanced one of it.
+    fn check_cut(&mut self) {
+        let length = self.agent.log().next_seq().0;
+        let cut = Seq(2 + self.dice.below(length.saturating_sub(1)));
+        let prefix = self.agent.log().prefix(cut);
+        let mut agent = Agent::fold(spec(), prefix.iter()).expect("a prefix folds");
+        for event in agent.decide(Input::Recovered, Millis(0)).expect("recovery is never refused") {
+            agent.apply(&event).expect("a closer applies");
+        }
+        let events: Vec<Arc<Event>> = agent.log().iter().cloned().collect();
+        let header = SessionHeader::new("r".into(), Millis(0));
+        assert_eq!(impresario_kernel::invariant::check_log(&header, &events), [], "cut at {cut}");
+        assert!(agent.turn().is_idle() && agent.is_at_rest(), "cut at {cut}");
+        let again = agent.decide(Input::Recovered, Millis(0)).expect("recovery is never refused");
+        assert_eq!(again, [], "a second recovery has nothing to do");
+    }
+}
+
+fn each_ended_turn_has_one_outcome(agent: &Agent) {
+    let mut ends = BTreeMap::<u32, (u32, u32)>::new();
+    for event in agent.log().iter() {
+        match &event.fact {
+            Fact::TurnEnded(ended) => ends.entry(ended.turn).or_default().0 += 1,
+            Fact::OutcomeReached(reached) => ends.entry(reached.turn).or_default().1 += 1,
+            _ => {}
+        }
+    }
+    assert!(ends.values().all(|&counts| counts == (1, 1)), "{ends:?}");
+    assert_eq!(ends.len(), agent.last_turn() as usize);
+}
+
+fn run(seed: u64) {
+    let mut world = World::new(seed);
+    for _ in 0..STEPS {
+        world.step();
+    }
+    world.come_to_rest();
+    world.check_fold();
+    each_ended_turn_has_one_outcome(&world.agent);
+    world.check_cut();
+}
+
+#[test]
+fn one_agent_keeps_every_invariant_whatever_happens() {
+    if let Some(seed) = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
+        return run(seed);
+    }
+    for seed in 0..SEEDS {
+        if std::panic::catch_unwind(|| run(seed)).is_err() {
+            panic!("SEED={seed} fails; run it alone with that variable");
+        }
+    }
+}
