@@ -1,1 +1,26 @@
-//! Placeholder.
+//! The shell of Impresario: ractor actors that feed the kernel and perform what it wants.
+
+mod agent;
+mod delegation;
+mod error;
+mod feed;
+mod journal;
+mod limits;
+mod pipeline;
+mod profile;
+mod receipt;
+mod recovery;
+mod root;
+mod router;
+mod runtime;
+mod sampling;
+mod shared;
+mod spec;
+mod supervisor;
+
+pub use error::Error;
+pub use feed::{Seen, Subscription};
+pub use limits::Limits;
+pub use receipt::{AgentEnd, Receipt};
+pub use runtime::{AgentHandle, Options, Runtime};
+pub use spec::AgentSpec;

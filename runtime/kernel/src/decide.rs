@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::agent::Agent;
 use crate::chunk::Chunk;
 use crate::event::{Birth, ErrorInfo, Event, Fact, Lane, QueueRule, SeqRanges, SubagentDescribed, TodoWritten};
-use crate::id::{CallKey, Millis, RunKey};
+use crate::id::{CallKey, MessageId, Millis, RunKey};
 use crate::message::{Block, Message};
 use crate::outcome::{Cause, Failure};
 
@@ -96,6 +96,8 @@ pub struct CallReport {
     pub todos: Option<TodoWritten>,
     /// Whether the turn ends with its step.
     pub concludes: bool,
+    /// Messages that wait and that this result contains: taken out of the inbox in the same append.
+    pub claims: Vec<MessageId>,
 }
 
 impl CallReport {

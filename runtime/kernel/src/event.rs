@@ -766,6 +766,9 @@ pub struct TreeReserved {
     /// The asking call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
+    /// How many descendants the child may have.
+    #[serde(default)]
+    pub may_spawn: u32,
 }
 
 /// See [`Fact::TreePublished`].

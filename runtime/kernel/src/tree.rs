@@ -21,7 +21,6 @@ pub struct Tree {
     paths: BTreeMap<AgentPath, u32>,
     tombstones: BTreeMap<AgentId, u64>,
     epoch: u64,
-    reserved: u32,
 }
 
 /// One agent's place.
@@ -45,7 +44,11 @@ pub struct Node {
     pub state: NodeState,
     /// Its children, in the order in which they were asked for.
     pub children: Vec<AgentId>,
-    /// How many of them had no label.
+    /// How many descendants it may have; `None` is no limit of its own.
+    pub may_spawn: Option<u32>,
+    /// How many descendants it has had.
+    pub descendants: u32,
+    /// How many of its children had no label.
     unlabelled: u32,
     delivered: BTreeSet<u32>,
 }
@@ -76,6 +79,8 @@ pub struct Ask {
     pub background: bool,
     /// The asking call.
     pub call: Option<CallId>,
+    /// How many descendants it may have.
+    pub may_spawn: u32,
 }
 
 /// How large a tree may grow.
@@ -104,6 +109,12 @@ pub enum SpawnRefused {
         /// The limit.
         limit: u32,
     },
+    /// The asker, or an agent above it, has no right left to spawn.
+    #[error("you may have {limit} subagents and have had them; do the work yourself")]
+    NotGranted {
+        /// How many were granted.
+        limit: u32,
+    },
     /// The subtree is being stopped.
     #[error("this part of the tree is being stopped")]
     Stopped,
@@ -118,6 +129,7 @@ impl SpawnRefused {
         match self {
             Self::Depth { .. } => "DEPTH_LIMIT",
             Self::Descendants { .. } => "DESCENDANTS_LIMIT",
+            Self::NotGranted { .. } => "SPAWN_NOT_GRANTED",
             Self::Stopped => "STOPPED",
             Self::UnknownParent => "UNKNOWN_PARENT",
         }
@@ -137,12 +149,14 @@ impl Tree {
             call: None,
             state: NodeState::Published,
             children: vec![],
+            may_spawn: None,
+            descendants: 0,
             unlabelled: 0,
             delivered: BTreeSet::new(),
         };
         let paths = BTreeMap::from([(AgentPath::root(), 2)]);
         let nodes = BTreeMap::from([(root.clone(), node)]);
-        Self { root, nodes, paths, tombstones: BTreeMap::new(), epoch: 0, reserved: 0 }
+        Self { root, nodes, paths, tombstones: BTreeMap::new(), epoch: 0 }
     }
 
     /// The root.
@@ -191,7 +205,6 @@ impl Tree {
             *next = tail.parse().map_or(*next, |number: u32| number.saturating_add(1));
         }
         self.paths.insert(reserved.path.clone(), 2);
-        self.reserved += 1;
         let node = Node {
             parent: Some(reserved.parent.clone()),
             path: reserved.path.clone(),
@@ -202,9 +215,15 @@ impl Tree {
             call: reserved.call.clone(),
             state: NodeState::Reserved,
             children: vec![],
+            may_spawn: Some(reserved.may_spawn),
+            descendants: 0,
             unlabelled: 0,
             delivered: BTreeSet::new(),
         };
+        let lineage: Vec<AgentId> = self.lineage(&reserved.parent).cloned().collect();
+        for id in lineage {
+            self.nodes.entry(id).and_modify(|node| node.descendants += 1);
+        }
         self.nodes.insert(reserved.child.clone(), node);
     }
 
@@ -224,13 +243,20 @@ impl Tree {
         if depth > limits.depth {
             return Err(SpawnRefused::Depth { depth, limit: limits.depth });
         }
-        if self.reserved >= limits.descendants {
+        let spent = |id: &&AgentId| {
+            self.nodes.get(*id).and_then(|node| node.may_spawn.map(|most| node.descendants >= most)).unwrap_or(false)
+        };
+        if let Some(agent) = self.lineage(&ask.parent).find(spent) {
+            let limit = self.nodes.get(agent).and_then(|node| node.may_spawn).unwrap_or(0);
+            return Err(SpawnRefused::NotGranted { limit });
+        }
+        if self.nodes.get(&self.root).is_some_and(|root| root.descendants >= limits.descendants) {
             return Err(SpawnRefused::Descendants { limit: limits.descendants });
         }
         let path = self.free_path(parent, ask.label.as_deref());
         let label = ask.label.unwrap_or_else(|| path.segment().to_owned());
-        let Ask { child, parent, context, background, call, .. } = ask;
-        Ok(TreeReserved { child, parent, path, label, context, background, call })
+        let Ask { child, parent, context, background, call, may_spawn, .. } = ask;
+        Ok(TreeReserved { child, parent, path, label, context, background, call, may_spawn })
     }
 
     /// Decides whether a reserved child may start.
@@ -333,6 +359,7 @@ mod tests {
             context: Context::Fresh,
             background: false,
             call: None,
+            may_spawn: 9,
         }
     }
 
@@ -364,6 +391,18 @@ mod tests {
             grow(&mut tree, child, "r", None);
         }
         assert_eq!(tree.reserve(ask("6", "r", None), LIMITS), Err(SpawnRefused::Descendants { limit: 5 }));
+    }
+
+    #[test]
+    fn nobody_spawns_more_than_it_and_those_above_it_were_granted() {
+        let mut tree = Tree::new("r".into());
+        let granted = tree.reserve(Ask { may_spawn: 1, ..ask("1", "r", None) }, LIMITS).unwrap();
+        tree.apply(&Fact::TreeReserved(granted));
+        grow(&mut tree, "2", "1", None);
+        assert_eq!(tree.reserve(ask("3", "1", None), LIMITS), Err(SpawnRefused::NotGranted { limit: 1 }));
+        let deep = TreeLimits { depth: 9, ..LIMITS };
+        assert_eq!(tree.reserve(ask("3", "2", None), deep), Err(SpawnRefused::NotGranted { limit: 1 }));
+        assert!(tree.reserve(ask("3", "r", None), LIMITS).is_ok());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::chunk::{Chunk, ChunkRun, RunKind};
+use crate::chunk::{ChunkRun, RunKind};
 use crate::event::{Event, Fact, OtherFact, SeqRanges, StreamedChunk, SurfaceOp};
 use crate::id::{CallId, Millis, Seq};
 

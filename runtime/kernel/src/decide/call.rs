@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::{CallReport, Draft, Refused};
 use crate::agent::Agent;
-use crate::event::{CallSettled, ErrorInfo, Event, Fact, ToolCalled, ToolResult};
-use crate::id::{CallKey, Millis};
+use crate::event::{CallSettled, ErrorInfo, Event, Fact, InboxSpliced, Lane, ToolCalled, ToolResult};
+use crate::id::{CallKey, MessageId, Millis};
 use crate::message::{Block, Message};
 use crate::outcome::TurnEnd;
 use crate::spec::Overlap;
@@ -29,6 +29,7 @@ impl Agent {
         if let Some(todos) = report.todos.clone() {
             draft.say(Fact::TodoWritten(todos));
         }
+        report.claims.iter().for_each(|id| draft.claim_message(id));
         let message = result_message(key, call, report.content, report.is_error);
         let is_next = self.calling().is_some_and(|(_, calling)| calling.answered == key.index as usize);
         let (turn, step, index) = (key.turn, key.step, key.index);
@@ -107,6 +108,22 @@ impl Draft {
             Some(stopping) => self.end_turn(TurnEnd::Aborted { reason: stopping.cause }),
             None if concludes => self.conclude(),
             None => self.go_on(),
+        }
+    }
+
+    /// Takes one message out of the inbox, wherever it waits.
+    fn claim_message(&mut self, id: &MessageId) {
+        for target in [Lane::NextStep, Lane::NextTurn] {
+            let waiting = self.agent.inbox.lane(target).iter().position(|message| message.id == *id);
+            if let Some(start) = waiting {
+                self.say(Fact::InboxSpliced(InboxSpliced {
+                    target,
+                    start,
+                    removed_count: 1,
+                    inserted: vec![],
+                    outcome: None,
+                }));
+            }
         }
     }
 

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
+use serde_json::Map;
+
 use super::Draft;
 use crate::agent::Agent;
-use crate::event::{Event, Fact, InboxParked, InboxSpliced, Lane, ParkReason, QueueRule, SpliceOutcome, TurnStopping};
+use crate::event::{
+    Event, Fact, InboxParked, InboxSpliced, Lane, ParkReason, QueueRule, SpliceOutcome, TurnStarted, TurnStopping,
+};
 use crate::id::Millis;
 use crate::outcome::{Cause, TurnEnd};
 use crate::turn::{Phase, Turn};
@@ -13,6 +17,8 @@ impl Agent {
     pub(super) fn decide_cancel(&self, cause: Cause, queue: QueueRule, now: Millis) -> Vec<Arc<Event>> {
         let mut draft = Draft::new(self, now);
         match &self.turn {
+            // Whoever gave it this task is owed an outcome, although nothing has begun.
+            Turn::Idle if queue == QueueRule::Park && self.wants_turn() => draft.abort_unopened(cause),
             Turn::Idle => draft.settle_queue(queue),
             // The first cause stays; the turn ends when its calls have.
             Turn::Open(open) if open.stopping.is_some() => {}
@@ -29,6 +35,17 @@ impl Draft {
             QueueRule::Park => self.park(),
             QueueRule::Discard => self.discard(),
         }
+    }
+
+    /// Opens the turn that was due and ends it at once, without a step.
+    fn abort_unopened(&mut self, cause: Cause) {
+        let turn = self.agent.last_turn + 1;
+        self.say(Fact::TurnStarted(TurnStarted { turn, rest: Map::new() }));
+        for message in self.claim(true) {
+            self.say(Fact::UserMessage(message));
+        }
+        self.end_turn(TurnEnd::Aborted { reason: cause });
+        self.park();
     }
 
     fn park(&mut self) {

@@ -51,7 +51,7 @@ impl Draft {
     }
 
     /// Takes the whole next-step lane and, at the head of a turn, one message of the next-turn lane.
-    fn claim(&mut self, first: bool) -> Vec<Arc<Message>> {
+    pub(super) fn claim(&mut self, first: bool) -> Vec<Arc<Message>> {
         let mut claimed = vec![];
         for (lane, most) in [(Lane::NextStep, usize::MAX), (Lane::NextTurn, usize::from(first))] {
             let waiting = self.agent.inbox.lane(lane);

@@ -1,0 +1,322 @@
+//! The agent actor: one mailbox, one log. It decides through the kernel, hands what it decided to the journal, and
+//! makes the running tasks match what is wanted. `handle` awaits nothing.
+
+mod effect;
+mod observe;
+mod work;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use impresario_kernel::event::{Lane, QueueRule};
+use impresario_kernel::{
+    Agent, AgentId, CallId, CallKey, CallReport, Cause, Failure, Input, Message, Millis, Outcome, Refused, RunKey, Seq,
+    Want,
+};
+use impresario_seams::NewSession;
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::delegation::Settled;
+use crate::error::Error;
+use crate::journal::JournalMessage;
+use crate::profile::Profile;
+use crate::sampling::ChunkBuffer;
+use crate::shared::{Shared, now, roll};
+use crate::supervisor::{SupervisorMessage, WaitResult};
+
+use effect::Effect;
+
+pub(crate) struct AgentActor;
+
+/// Requests are imperative, reports are past tense. The first group may give an agent work and is counted by the
+/// router; the second only comes to an agent that is not at rest.
+pub(crate) enum AgentMessage {
+    /// Begin: reconcile what the log calls for.
+    Start,
+    /// Begin: close what a dead actor or process left open.
+    Recover,
+    /// Accept a message.
+    Deliver(Delivery),
+    /// End the turn; what has not ended by `deadline` is abandoned.
+    Cancel { cause: Cause, queue: QueueRule, deadline: Duration },
+    /// A child came to an end: the result of the call that asked for it, or else a message.
+    ChildSettled { call: Option<CallKey>, settled: Settled, wakes: bool },
+    /// How the last turn came out.
+    TellOutcome(oneshot::Sender<Option<Arc<Outcome>>>),
+
+    /// A turn may run.
+    SlotGranted,
+    /// The log is durable up to here.
+    Durable(Seq),
+    /// There is something in the buffer of this attempt.
+    ChunksReady { run: RunKey },
+    /// An attempt is over.
+    ModelEnded { run: RunKey, result: Result<(), Failure> },
+    /// The wait before this attempt is over.
+    RetryDue { run: RunKey },
+    /// A call has really ended.
+    CallEnded { call: CallKey, report: CallReport },
+    /// A wait for children is over.
+    WaitEnded { call: CallKey, result: WaitResult },
+    /// The deadline of a cancel has passed.
+    DeadlinePassed { turn: u32 },
+}
+
+/// A message on its way into an inbox.
+pub(crate) struct Delivery {
+    pub(crate) message: Arc<Message>,
+    pub(crate) lane: Lane,
+    pub(crate) wakes: bool,
+    /// Answered when the message is durable.
+    pub(crate) reply: oneshot::Sender<Result<(), Error>>,
+}
+
+/// How an agent's actor begins.
+pub(crate) struct AgentInit {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) journal: ActorRef<JournalMessage>,
+    pub(crate) supervisor: ActorRef<SupervisorMessage>,
+    pub(crate) id: AgentId,
+    pub(crate) profile: Profile,
+    pub(crate) agent: Agent,
+    /// How much of its log is known to be durable.
+    pub(crate) durable: Seq,
+    pub(crate) title: String,
+    /// How many turns before its own it inherited.
+    pub(crate) inherited_turns: u32,
+}
+
+pub(crate) struct AgentState {
+    shared: Arc<Shared>,
+    journal: ActorRef<JournalMessage>,
+    supervisor: ActorRef<SupervisorMessage>,
+    id: AgentId,
+    profile: Profile,
+    agent: Agent,
+    durable: Seq,
+    title: String,
+    inherited_turns: u32,
+    /// Running work; dropping a handle ends its task.
+    tasks: BTreeMap<Want, Task>,
+    /// Work that is wanted, with the place up to which the log must be durable before it may start.
+    gates: BTreeMap<Want, Seq>,
+    cancels: HashMap<CallKey, CancellationToken>,
+    buffers: HashMap<RunKey, Arc<ChunkBuffer>>,
+    /// What follows when the log is durable up to a place.
+    effects: VecDeque<(Seq, Effect)>,
+    slot: SlotState,
+    /// Names of the calls of the open step, for observers.
+    call_names: HashMap<CallId, Arc<str>>,
+    turn_started: Millis,
+    handled: u64,
+    reported: Option<u64>,
+}
+
+/// A task, or something that others perform.
+enum Task {
+    Own { _handle: AbortOnDropHandle<()> },
+    Delegated,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum SlotState {
+    None,
+    Asked,
+    Held,
+}
+
+impl Actor for AgentActor {
+    type Msg = AgentMessage;
+    type State = AgentState;
+    type Arguments = AgentInit;
+
+    async fn pre_start(&self, _: ActorRef<Self::Msg>, init: AgentInit) -> Result<Self::State, ActorProcessingErr> {
+        Ok(AgentState {
+            shared: init.shared,
+            journal: init.journal,
+            supervisor: init.supervisor,
+            id: init.id,
+            profile: init.profile,
+            agent: init.agent,
+            durable: init.durable,
+            title: init.title,
+            inherited_turns: init.inherited_turns,
+            tasks: BTreeMap::new(),
+            gates: BTreeMap::new(),
+            cancels: HashMap::new(),
+            buffers: HashMap::new(),
+            effects: VecDeque::new(),
+            slot: SlotState::None,
+            call_names: HashMap::new(),
+            turn_started: Millis(0),
+            handled: 0,
+            reported: None,
+        })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        message: AgentMessage,
+        state: &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        state.take(&myself, message);
+        state.reconcile(&myself);
+        state.report_rest();
+        Ok(())
+    }
+}
+
+impl AgentState {
+    fn take(&mut self, myself: &ActorRef<AgentMessage>, message: AgentMessage) {
+        match message {
+            AgentMessage::Start => self.handled += 1,
+            AgentMessage::Recover => {
+                self.handled += 1;
+                self.input(Input::Recovered);
+            }
+            AgentMessage::Deliver(delivery) => {
+                self.handled += 1;
+                self.deliver(delivery);
+            }
+            AgentMessage::Cancel { cause, queue, deadline } => {
+                self.handled += 1;
+                self.cancel(myself, cause, queue, deadline);
+            }
+            AgentMessage::ChildSettled { call, settled, wakes } => {
+                self.handled += 1;
+                self.child_settled(call, settled, wakes);
+            }
+            AgentMessage::TellOutcome(reply) => {
+                self.handled += 1;
+                self.follow(Effect::Tell(reply));
+            }
+            AgentMessage::SlotGranted => self.slot_granted(),
+            AgentMessage::Durable(until) => self.durable_until(until),
+            AgentMessage::ChunksReady { run } => self.take_chunks(run),
+            AgentMessage::ModelEnded { run, result } => {
+                self.take_chunks(run);
+                self.buffers.remove(&run);
+                self.input(Input::ModelSettled { run, result, dice: roll() });
+            }
+            AgentMessage::RetryDue { run } => self.input(Input::RetryDue { run }),
+            AgentMessage::CallEnded { call, report } => {
+                self.cancels.remove(&call);
+                self.input(Input::CallSettled { call, report });
+            }
+            AgentMessage::WaitEnded { call, result } => self.wait_ended(call, result),
+            AgentMessage::DeadlinePassed { turn } => self.abandon(turn),
+        }
+    }
+
+    /// Decides, folds, tells observers, and hands the events to the journal.
+    fn input(&mut self, input: Input) {
+        if let Err(refused) = self.try_input(input) {
+            tracing::debug!(agent = %self.id, %refused, "an input changed nothing");
+        }
+    }
+
+    fn try_input(&mut self, input: Input) -> Result<(), Refused> {
+        let before = self.agent.outcome().map(|outcome| outcome.turn);
+        let events = self.agent.decide(input, now())?;
+        if events.is_empty() {
+            return Ok(());
+        }
+        for event in &events {
+            // What the kernel decides fits the state in which it was decided: INV LOG-2.
+            self.agent.apply(event).expect("a decided event applies");
+            self.observe(event);
+        }
+        self.submit(events);
+        if let Some(outcome) = self.agent.outcome().filter(|outcome| Some(outcome.turn) != before).cloned() {
+            self.follow(Effect::TurnEnded(outcome));
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, delivery: Delivery) {
+        let Delivery { message, lane, wakes, reply } = delivery;
+        self.input(Input::Deliver { lane, wakes, message });
+        self.follow(Effect::Accepted(reply));
+    }
+
+    fn cancel(&mut self, myself: &ActorRef<AgentMessage>, cause: Cause, queue: QueueRule, deadline: Duration) {
+        let turn = self.agent.last_turn();
+        self.input(Input::Cancel { cause, queue });
+        if self.agent.turn().open().is_some() {
+            myself.send_after(deadline, move || AgentMessage::DeadlinePassed { turn });
+        }
+    }
+
+    fn take_chunks(&mut self, run: RunKey) {
+        let chunks = self.buffers.get(&run).map(|buffer| buffer.take()).unwrap_or_default();
+        if !chunks.is_empty() {
+            self.input(Input::ChunksArrived { run, chunks });
+        }
+    }
+
+    fn child_settled(&mut self, call: Option<CallKey>, settled: Settled, wakes: bool) {
+        let bytes_max = self.shared.limits.result_bytes_max;
+        let answered = call
+            .is_some_and(|call| self.try_input(Input::CallSettled { call, report: settled.report(bytes_max) }).is_ok());
+        if !answered {
+            let message = settled.notice(bytes_max);
+            self.input(Input::Deliver { lane: Lane::NextStep, wakes, message });
+        }
+        self.follow(Effect::Delivered { child: settled.child, turn: settled.outcome.turn });
+    }
+
+    /// The real ends that a cancel waited for did not come in time.
+    fn abandon(&mut self, turn: u32) {
+        let stops: Vec<CallKey> = self.agent.wants().into_iter().filter_map(stop_of).collect();
+        for call in stops.into_iter().filter(|call| call.turn == turn) {
+            tracing::warn!(agent = %self.id, %call, "a cancelled call did not end in time and was abandoned");
+            self.cancels.remove(&call);
+            self.input(Input::CallSettled { call, report: crate::pipeline::abandoned() });
+        }
+    }
+
+    /// Tells the supervisor whether there is anything left to do here, whenever that may have changed.
+    fn report_rest(&mut self) {
+        let at_rest = self.agent.is_at_rest()
+            && self.durable >= self.agent.log().next_seq()
+            && self.effects.is_empty()
+            && self.slot == SlotState::None;
+        let report = at_rest.then_some(self.handled);
+        if report == self.reported {
+            return;
+        }
+        self.reported = report;
+        let (agent, unread) = (self.id.clone(), self.agent.inbox().len());
+        let _ = self.supervisor.cast(SupervisorMessage::AgentRests { agent, handled: report, unread });
+    }
+}
+
+fn stop_of(want: Want) -> Option<CallKey> {
+    match want {
+        Want::Stop(call) => Some(call),
+        Want::Slot | Want::Sample(_) | Want::Retry(..) | Want::Run(_) => None,
+    }
+}
+
+/// A session as its first commit creates it.
+pub(crate) fn new_session(
+    id: &AgentId,
+    profile: &Profile,
+    fork: Option<impresario_seams::ForkRef>,
+    created_at: Millis,
+) -> Arc<NewSession> {
+    let birth = &profile.birth;
+    let mut header = impresario_kernel::SessionHeader::new(id.clone(), created_at);
+    header.cwd = Some(birth.authority.dir.clone());
+    header.parent_session = birth.parent.clone();
+    header.seed_length = fork.as_ref().map(|fork| fork.until.0);
+    header.origin = birth.parent.is_some().then(|| "subagent".into());
+    header.delegation_depth = (birth.depth > 0).then_some(birth.depth);
+    let (root, path, label) = (birth.root.clone(), birth.path.clone(), profile.label.clone());
+    Arc::new(NewSession { header, root, path, label, fork })
+}

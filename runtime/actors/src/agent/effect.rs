@@ -1,0 +1,89 @@
+//! What follows when the log is durable.
+
+use std::sync::Arc;
+
+use impresario_kernel::{AgentId, Event, Outcome, Seq};
+use impresario_seams::{Batch, Head, Observed, TurnState};
+use tokio::sync::oneshot;
+
+use super::{AgentState, SlotState};
+use crate::error::Error;
+use crate::journal::JournalMessage;
+use crate::supervisor::SupervisorMessage;
+
+/// Something that may be done only when all that was decided before it is durable.
+pub(super) enum Effect {
+    /// The sender of a message is told that it was accepted.
+    Accepted(oneshot::Sender<Result<(), Error>>),
+    /// Somebody is told the last outcome.
+    Tell(oneshot::Sender<Option<Arc<Outcome>>>),
+    /// A turn ended: observers and the supervisor are told.
+    TurnEnded(Arc<Outcome>),
+    /// A child's outcome is in this log.
+    Delivered { child: AgentId, turn: u32 },
+}
+
+impl AgentState {
+    /// Hands events to the journal.
+    pub(super) fn submit(&mut self, events: Vec<Arc<Event>>) {
+        let batch = Batch { session: self.id.clone(), create: None, events, head: self.head() };
+        // The journal lives as long as the runtime; behind its end nothing is durable any more, and nothing follows.
+        let _ = self.journal.cast(JournalMessage::Append(batch));
+    }
+
+    pub(super) fn head(&self) -> Head {
+        let outcome = self.agent.outcome();
+        Head {
+            state: if self.agent.turn().is_idle() { TurnState::Idle } else { TurnState::Open },
+            turns: self.agent.last_turn().saturating_sub(self.inherited_turns),
+            outcome: outcome.map(|outcome| outcome.kind),
+            spent: self.agent.spent(),
+            title: self.title.clone(),
+            undelivered: outcome.filter(|_| self.agent.parent().is_some()).map(|outcome| outcome.turn),
+        }
+    }
+
+    /// Does `effect` when all that was decided so far is durable.
+    pub(super) fn follow(&mut self, effect: Effect) {
+        let at = self.agent.log().next_seq();
+        if self.durable >= at && self.effects.is_empty() {
+            self.perform(effect);
+        } else {
+            self.effects.push_back((at, effect));
+        }
+    }
+
+    pub(super) fn durable_until(&mut self, until: Seq) {
+        self.durable = self.durable.max(until);
+        while let Some((_, effect)) = self.effects.pop_front_if(|(at, _)| *at <= self.durable) {
+            self.perform(effect);
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            // Whoever asked may have given up.
+            Effect::Accepted(reply) => {
+                let _ = reply.send(Ok(()));
+            }
+            Effect::Tell(reply) => {
+                let _ = reply.send(self.agent.outcome().cloned());
+            }
+            Effect::TurnEnded(outcome) => {
+                let duration_ms = crate::shared::now().0.saturating_sub(self.turn_started.0);
+                self.say(Observed::Ended { outcome: Arc::clone(&outcome), duration_ms });
+                let _ = self.supervisor.cast(SupervisorMessage::TurnEnded { agent: self.id.clone(), outcome });
+            }
+            Effect::Delivered { child, turn } => {
+                let _ = self.supervisor.cast(SupervisorMessage::Delivered { child, turn });
+            }
+        }
+    }
+
+    pub(super) fn slot_granted(&mut self) {
+        self.slot = SlotState::Held;
+        if self.agent.wants_turn() {
+            self.input(impresario_kernel::Input::SlotGranted);
+        }
+    }
+}

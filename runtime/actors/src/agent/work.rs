@@ -1,0 +1,246 @@
+//! Making what runs match what is wanted.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use impresario_kernel::{CallKey, CallReport, Input, Millis, RunKey, Want};
+use impresario_seams::{ModelRequest, ModelScope};
+use ractor::ActorRef;
+use serde_json::json;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{AgentMessage, AgentState, SlotState, Task};
+use crate::delegation::{self, SUBAGENT, SubagentArgs, WAIT_AGENTS, WaitArgs};
+use crate::pipeline::{self, PipelineCall};
+use crate::sampling::{ChunkBuffer, sample};
+use crate::shared::now;
+use crate::supervisor::{Spawn, SupervisorMessage, Wait, WaitResult};
+
+impl AgentState {
+    /// Ends what is no longer wanted, starts what is wanted and may start, and keeps or returns the slot. Starting
+    /// something may decide something, so this goes on until nothing new was decided.
+    pub(super) fn reconcile(&mut self, myself: &ActorRef<AgentMessage>) {
+        loop {
+            let before = self.agent.log().next_seq();
+            self.reconcile_once(myself);
+            if self.agent.log().next_seq() == before {
+                break;
+            }
+        }
+        self.settle_slot();
+    }
+
+    fn reconcile_once(&mut self, myself: &ActorRef<AgentMessage>) {
+        let wanted: BTreeSet<Want> = self.agent.wants().into_iter().collect();
+        self.tasks.retain(|want, _| wanted.contains(want) || is_stopping(&wanted, want));
+        self.gates.retain(|want, _| wanted.contains(want));
+        self.buffers.retain(|run, _| wanted.contains(&Want::Sample(*run)));
+        let next = self.agent.log().next_seq();
+        for want in wanted {
+            if self.tasks.contains_key(&want) {
+                continue;
+            }
+            // To stop something needs nobody's leave.
+            if let Want::Stop(call) = want {
+                self.stop(call);
+                self.tasks.insert(want, Task::Delegated);
+                continue;
+            }
+            let gate = *self.gates.entry(want).or_insert(next);
+            if self.durable >= gate && self.has_slot_for(want) {
+                self.gates.remove(&want);
+                let task = self.start(myself, want);
+                self.tasks.insert(want, task);
+            }
+        }
+    }
+
+    /// Whether `want` may start now as far as slots go; asks for one otherwise.
+    fn has_slot_for(&mut self, want: Want) -> bool {
+        let needs_slot = match want {
+            Want::Slot | Want::Sample(_) => true,
+            Want::Run(call) => self.agent.call(call).is_some_and(|call| !delegation::is_delegation(&call.name)),
+            Want::Retry(..) | Want::Stop(_) => false,
+        };
+        if !needs_slot || self.slot == SlotState::Held {
+            return true;
+        }
+        if self.slot == SlotState::None {
+            self.slot = SlotState::Asked;
+            let resuming = want != Want::Slot;
+            let _ = self.supervisor.cast(SupervisorMessage::AskSlot { agent: self.id.clone(), resuming });
+        }
+        false
+    }
+
+    /// Gives the slot back while all that the turn does is wait for others, and when it is over.
+    fn settle_slot(&mut self) {
+        let needs = self.agent.is_running() || self.agent.wants_turn();
+        if !needs && self.slot != SlotState::None {
+            self.slot = SlotState::None;
+            let _ = self.supervisor.cast(SupervisorMessage::ReturnSlot { agent: self.id.clone() });
+        }
+    }
+
+    fn start(&mut self, myself: &ActorRef<AgentMessage>, want: Want) -> Task {
+        match want {
+            Want::Slot => {
+                self.input(Input::SlotGranted);
+                Task::Delegated
+            }
+            Want::Sample(run) => self.start_sample(myself, run),
+            Want::Retry(run, at) => retry_timer(myself, run, at),
+            Want::Run(call) => self.start_call(myself, call),
+            Want::Stop(_) => Task::Delegated,
+        }
+    }
+
+    fn start_sample(&mut self, myself: &ActorRef<AgentMessage>, run: RunKey) -> Task {
+        let buffer = Arc::new(ChunkBuffer::default());
+        self.buffers.insert(run, Arc::clone(&buffer));
+        let Some(model) = self.shared.models.get(&self.profile.provider).cloned() else { return Task::Delegated };
+        let header = self.agent.header().unwrap_or(&self.agent.spec().header);
+        let scope = ModelScope {
+            agent: self.id.clone(),
+            path: self.profile.birth.path.clone(),
+            turn: run.turn,
+            step: run.step,
+            attempt: run.attempt,
+        };
+        let request = ModelRequest { header: Arc::clone(header), messages: self.agent.messages(), scope };
+        own(sample(model, request, run, buffer, myself.clone()))
+    }
+
+    fn start_call(&mut self, myself: &ActorRef<AgentMessage>, key: CallKey) -> Task {
+        let Some(call) = self.agent.call(key).cloned() else { return Task::Delegated };
+        let started = match &*call.name {
+            SUBAGENT => self.start_subagent(key, &call.id, &call.arguments),
+            WAIT_AGENTS => self.start_wait(key, &call.arguments),
+            _ => {
+                let cancel = self.cancels.entry(key).or_default().clone();
+                let call = PipelineCall {
+                    key,
+                    id: call.id,
+                    name: call.name,
+                    arguments: call.arguments,
+                    agent: self.id.clone(),
+                    path: self.profile.birth.path.clone(),
+                    authority: self.profile.birth.authority.clone(),
+                    dir: self.profile.dir.clone(),
+                    cancel,
+                };
+                return own(pipeline::perform(Arc::clone(&self.shared), call, myself.clone()));
+            }
+        };
+        if let Err(report) = started {
+            let _ = myself.cast(AgentMessage::CallEnded { call: key, report });
+        }
+        Task::Delegated
+    }
+
+    fn may_use(&self, tool: &str) -> Result<(), CallReport> {
+        if self.profile.birth.authority.tools.iter().any(|name| name == tool) {
+            return Ok(());
+        }
+        let message = format!("you were not granted {tool}; do the work yourself");
+        Err(CallReport::failed("ToolDeniedError", "SPAWN_NOT_GRANTED", &message))
+    }
+
+    fn start_subagent(
+        &mut self,
+        key: CallKey,
+        id: &impresario_kernel::CallId,
+        arguments: &str,
+    ) -> Result<(), CallReport> {
+        self.may_use(SUBAGENT)?;
+        let args: SubagentArgs = delegation::parse(SUBAGENT, arguments)?;
+        if args.prompt.trim().is_empty() {
+            return Err(CallReport::failed("ToolArgsError", "INVALID_ARGS", "subagent: `prompt` is empty"));
+        }
+        let (parent, call, call_id) = (self.id.clone(), key, id.clone());
+        // A fork costs the same whatever the length of the log: the child shares it.
+        let prefix = self.agent.clone();
+        let spawn = Spawn { parent, call, call_id, args, profile: self.profile.clone(), prefix };
+        let _ = self.supervisor.cast(SupervisorMessage::Spawn(Box::new(spawn)));
+        Ok(())
+    }
+
+    fn start_wait(&mut self, key: CallKey, arguments: &str) -> Result<(), CallReport> {
+        self.may_use(WAIT_AGENTS)?;
+        let args: WaitArgs = delegation::parse(WAIT_AGENTS, arguments)?;
+        let wait = Wait { parent: self.id.clone(), call: key, args };
+        let _ = self.supervisor.cast(SupervisorMessage::Wait(wait));
+        Ok(())
+    }
+
+    /// Asks a started call to end. Its real end is reported like any other.
+    fn stop(&mut self, key: CallKey) {
+        if let Some(cancel) = self.cancels.get(&key) {
+            cancel.cancel();
+        }
+        let Some(call) = self.agent.call(key) else { return };
+        if !self.tasks.contains_key(&Want::Run(key)) {
+            // Its `tool/call` was not durable yet, or it had no slot: nothing was started.
+            let message = "tool call aborted before dispatch";
+            let report = CallReport::failed("AbortError", "ABORTED_BEFORE_DISPATCH", message);
+            self.input(Input::CallSettled { call: key, report });
+        } else if delegation::is_delegation(&call.name) {
+            let (parent, call) = (self.id.clone(), key);
+            let _ = self.supervisor.cast(SupervisorMessage::StopCall { parent, call });
+        }
+    }
+
+    /// A wait is over: what it lists is taken out of the inbox, so that nothing is told twice.
+    pub(super) fn wait_ended(&mut self, call: CallKey, result: WaitResult) {
+        let bytes_max = self.shared.limits.result_bytes_max;
+        let mut claims = vec![];
+        let mut done = vec![];
+        for settled in &result.done {
+            let id = settled.message_id().into();
+            let is_known = self.agent.has_accepted(&id);
+            let waits = [impresario_kernel::Lane::NextStep, impresario_kernel::Lane::NextTurn]
+                .iter()
+                .any(|&lane| self.agent.inbox().lane(lane).iter().any(|message| message.id == id));
+            done.push(settled.entry(bytes_max, waits || !is_known));
+            claims.push(id);
+        }
+        let pending: Vec<_> = result.pending.iter().map(|(id, path)| json!({"agent": id, "path": path})).collect();
+        let text = json!({"done": done, "pending": pending}).to_string();
+        let content = vec![impresario_kernel::Block::text(text)];
+        let report = CallReport { content, claims, ..CallReport::default() };
+        if let Err(refused) = self.try_input(Input::CallSettled { call, report }) {
+            tracing::debug!(agent = %self.id, %refused, "a wait ended behind its call");
+            // The answers must not be lost: they come as messages.
+            for settled in result.done {
+                self.child_settled(None, settled, true);
+            }
+            return;
+        }
+        for settled in result.done {
+            let turn = settled.outcome.turn;
+            self.follow(super::Effect::Delivered { child: settled.child, turn });
+        }
+    }
+}
+
+/// A call that is being stopped is still running.
+fn is_stopping(wanted: &BTreeSet<Want>, want: &Want) -> bool {
+    match want {
+        Want::Run(call) => wanted.contains(&Want::Stop(*call)),
+        Want::Slot | Want::Sample(_) | Want::Retry(..) | Want::Stop(_) => false,
+    }
+}
+
+fn own(task: impl Future<Output = ()> + Send + 'static) -> Task {
+    Task::Own { _handle: AbortOnDropHandle::new(tokio::spawn(task)) }
+}
+
+fn retry_timer(myself: &ActorRef<AgentMessage>, run: RunKey, at: Millis) -> Task {
+    let (myself, wait) = (myself.clone(), Duration::from_millis(at.0.saturating_sub(now().0)));
+    own(async move {
+        tokio::time::sleep(wait).await;
+        // The actor may be gone.
+        let _ = myself.cast(AgentMessage::RetryDue { run });
+    })
+}

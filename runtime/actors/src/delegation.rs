@@ -1,0 +1,233 @@
+//! The model's tools for delegation: what they are called, what they take, what they answer.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use impresario_kernel::event::{Context, ToolSchema};
+use impresario_kernel::{AgentId, AgentPath, Block, CallReport, Message, Outcome, OutcomeKind, Source};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// How long `wait_agents` waits when it is not told.
+const WAIT: Duration = Duration::from_secs(600);
+
+/// Starts a subagent.
+pub(crate) const SUBAGENT: &str = "subagent";
+/// Waits for subagents.
+pub(crate) const WAIT_AGENTS: &str = "wait_agents";
+
+/// Whether the runtime itself performs this tool.
+pub(crate) fn is_delegation(name: &str) -> bool {
+    name == SUBAGENT || name == WAIT_AGENTS
+}
+
+/// What the model is told. Never changes with depth, limits or load.
+pub(crate) fn schemas() -> Vec<Arc<ToolSchema>> {
+    static SCHEMAS: LazyLock<Vec<Arc<ToolSchema>>> = LazyLock::new(|| {
+        let schema = |name: &str, description: &str, parameters| {
+            Arc::new(ToolSchema { name: name.into(), description: description.into(), parameters })
+        };
+        vec![
+            schema(
+                SUBAGENT,
+                "Gives a task to a new agent and returns its final answer. The agent sees only the prompt \
+                 (context \"fresh\") or this whole conversation up to here and the prompt (context \"fork\"). \
+                 Issue several calls in one message to run agents in parallel. With background the call returns at \
+                 once and the answer comes later; wait_agents waits for it.",
+                subagent_parameters(),
+            ),
+            schema(
+                WAIT_AGENTS,
+                "Waits for agents that run in the background and returns their answers as JSON: \
+                 {\"done\": [{\"agent\", \"path\", \"outcome\", \"text\"}], \"pending\": [{\"agent\", \"path\"}]}. \
+                 A time-out is a normal result that lists who is pending.",
+                wait_parameters(),
+            ),
+        ]
+    });
+    SCHEMAS.clone()
+}
+
+fn subagent_parameters() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "description": {"type": "string", "description": "What it is for, in a few words."},
+            "prompt": {"type": "string", "description": "The whole task. A fresh agent sees nothing else."},
+            "label": {"type": "string", "description": "A short name; part of the agent's path."},
+            "context": {"type": "string", "enum": ["fresh", "fork"], "description": "Default: fresh."},
+            "background": {"type": "boolean", "description": "Go on meanwhile. Default: false."},
+            "tools": {"type": "array", "items": {"type": "string"}, "description": "Only these of your tools."},
+            "may_spawn": {"type": "integer", "minimum": 0, "description": "How many subagents it may have. Default: 0."}
+        },
+        "required": ["prompt"],
+        "additionalProperties": false
+    })
+}
+
+fn wait_parameters() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "agents": {"type": "array", "items": {"type": "string"},
+                "description": "Ids or paths. Default: all whose answer you have not seen."},
+            "until": {"type": "string", "enum": ["all", "any"], "description": "Default: all."},
+            "timeout_ms": {"type": "integer", "minimum": 0, "description": "Default: 600000."}
+        },
+        "additionalProperties": false
+    })
+}
+
+/// Arguments of [`SUBAGENT`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SubagentArgs {
+    #[serde(default)]
+    pub(crate) description: String,
+    pub(crate) prompt: String,
+    #[serde(default)]
+    pub(crate) label: Option<String>,
+    #[serde(default = "fresh")]
+    pub(crate) context: Context,
+    #[serde(default)]
+    pub(crate) background: bool,
+    #[serde(default)]
+    pub(crate) tools: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) may_spawn: u32,
+}
+
+impl SubagentArgs {
+    /// What the child is for, in the model's words, if it has some.
+    pub(crate) fn purpose(&self) -> Option<&str> {
+        self.label.as_deref().or(Some(&*self.description)).map(str::trim).filter(|purpose| !purpose.is_empty())
+    }
+}
+
+fn fresh() -> Context {
+    Context::Fresh
+}
+
+/// Arguments of [`WAIT_AGENTS`].
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WaitArgs {
+    #[serde(default)]
+    pub(crate) agents: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) until: Until,
+    #[serde(default)]
+    timeout_ms: Option<u64>,
+}
+
+/// When a wait is over.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Until {
+    /// When each is done.
+    #[default]
+    All,
+    /// When one is.
+    Any,
+}
+
+impl WaitArgs {
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout_ms.map_or(WAIT, Duration::from_millis)
+    }
+}
+
+/// Reads a call's arguments; the error is for the model.
+pub(crate) fn parse<'a, T: Deserialize<'a>>(tool: &str, arguments: &'a str) -> Result<T, CallReport> {
+    let arguments = if arguments.trim().is_empty() { "{}" } else { arguments };
+    serde_json::from_str(arguments)
+        .map_err(|error| CallReport::failed("ToolArgsError", "INVALID_ARGS", &format!("{tool}: {error}")))
+}
+
+/// A child that came to an end, as its parent is told.
+#[derive(Clone, Debug)]
+pub(crate) struct Settled {
+    pub(crate) child: AgentId,
+    pub(crate) path: AgentPath,
+    pub(crate) outcome: Arc<Outcome>,
+}
+
+impl Settled {
+    /// The id under which the parent is told: the same however often it is sent.
+    pub(crate) fn message_id(&self) -> String {
+        format!("settled:{}:{}", self.child, self.outcome.turn)
+    }
+
+    /// `[root/audit completed · agent 0193…]`, why if it is not completed, and the text.
+    fn text(&self, bytes_max: usize) -> String {
+        let (why, text) = (self.outcome.why(), clipped(&self.outcome.text, bytes_max));
+        let head = format!("[{} {} · agent {}]", self.path, self.outcome.kind, self.child);
+        [head, why, text].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
+    }
+
+    fn is_error(&self) -> bool {
+        !matches!(self.outcome.kind, OutcomeKind::Completed | OutcomeKind::Partial)
+    }
+
+    /// The result of the call that asked for the child.
+    pub(crate) fn report(&self, bytes_max: usize) -> CallReport {
+        let content = vec![Block::text(self.text(bytes_max))];
+        let meta = json!({"agent": self.child, "path": self.path, "outcome": self.outcome.kind});
+        CallReport { content, is_error: self.is_error(), meta: Some(meta), ..CallReport::default() }
+    }
+
+    /// The message that tells the parent between calls.
+    pub(crate) fn notice(&self, bytes_max: usize) -> Arc<Message> {
+        let summary = format!("{} {}", self.path, self.outcome.kind);
+        let source = Source::settled(&self.child, &summary);
+        Arc::new(Message::context(self.message_id(), self.text(bytes_max), source))
+    }
+
+    /// As [`WAIT_AGENTS`] lists it; without the text if the parent has it already.
+    pub(crate) fn entry(&self, bytes_max: usize, with_text: bool) -> Value {
+        let mut entry = json!({"agent": self.child, "path": self.path, "outcome": self.outcome.kind});
+        if with_text {
+            entry["text"] = clipped(&self.outcome.text, bytes_max).into();
+        } else {
+            entry["note"] = "you were told its answer before".into();
+        }
+        if self.is_error() {
+            entry["why"] = self.outcome.why().into();
+        }
+        entry
+    }
+}
+
+/// At most `bytes_max` bytes of a text, cut between characters; says how much is missing and where the rest is.
+fn clipped(text: &str, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return text.to_owned();
+    }
+    let end = (0..=bytes_max).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    format!("{}\n[… {} more bytes; the whole text is in the agent's session]", &text[..end], text.len() - end)
+}
+
+/// The first message of a child.
+pub(crate) fn prompt(child: &AgentId, parent: &AgentId, text: &str) -> Arc<Message> {
+    let source = Source::of("coordinator").with("senderSessionId", parent.as_str());
+    Arc::new(Message::context(format!("prompt:{child}"), text, source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_answer_is_cut_between_characters_and_says_so() {
+        let text = "ä".repeat(10);
+        assert_eq!(clipped(&text, 20), text);
+        assert_eq!(clipped(&text, 5), "ää\n[… 16 more bytes; the whole text is in the agent's session]");
+    }
+
+    #[test]
+    fn unknown_arguments_are_refused_by_name() {
+        let report = parse::<SubagentArgs>(SUBAGENT, r#"{"prompt":"x","contxt":"fork"}"#).unwrap_err();
+        assert!(format!("{:?}", report.content).contains("contxt"));
+        assert!(parse::<WaitArgs>(WAIT_AGENTS, " ").is_ok());
+    }
+}

@@ -1,0 +1,188 @@
+//! The journal: one group commit for all sessions of the runtime.
+//!
+//! While one commit is on its way everything that arrives waits for the next, so that one flush to disk serves many
+//! agents and an idle journal adds no delay. A store that fails keeps the batches here and is asked again, with
+//! back-off, for ever: no agent fails because a disk is full.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use impresario_kernel::{AgentId, Seq};
+use impresario_seams::{Batch, Commit, StoreError};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::oneshot;
+
+use crate::agent::AgentMessage;
+use crate::shared::{Shared, panic_text};
+use crate::supervisor::SupervisorMessage;
+
+/// The waits between attempts on a store that fails.
+const BACKOFF: [Duration; 5] = [
+    Duration::from_millis(50),
+    Duration::from_millis(200),
+    Duration::from_millis(500),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+];
+
+/// The most batches of one commit: bounds the length of a transaction.
+const COMMIT_MAX: usize = 4096;
+
+pub(crate) struct Journal;
+
+pub(crate) enum JournalMessage {
+    /// Write this, in the order of arrival.
+    Append(Batch),
+    /// Say when all that was appended before is durable.
+    Flush(oneshot::Sender<Result<(), StoreError>>),
+    /// The commit on its way is over.
+    Committed(Result<(), StoreError>),
+    /// The wait is over.
+    Retry,
+    /// Who hears of tree logs and of trouble.
+    Report(ActorRef<SupervisorMessage>),
+}
+
+pub(crate) struct JournalState {
+    shared: Arc<Shared>,
+    supervisor: Option<ActorRef<SupervisorMessage>>,
+    waiting: Vec<Batch>,
+    /// On its way, or waiting for the store to recover.
+    sent: Option<Arc<Commit>>,
+    failures: usize,
+    lost: Option<StoreError>,
+    flushes: Vec<oneshot::Sender<Result<(), StoreError>>>,
+}
+
+impl Actor for Journal {
+    type Msg = JournalMessage;
+    type State = JournalState;
+    type Arguments = Arc<Shared>;
+
+    async fn pre_start(&self, _: ActorRef<Self::Msg>, shared: Arc<Shared>) -> Result<Self::State, ActorProcessingErr> {
+        Ok(JournalState {
+            shared,
+            supervisor: None,
+            waiting: vec![],
+            sent: None,
+            failures: 0,
+            lost: None,
+            flushes: vec![],
+        })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        message: JournalMessage,
+        state: &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            JournalMessage::Append(batch) => {
+                state.waiting.push(batch);
+                state.send_next(&myself);
+            }
+            JournalMessage::Flush(reply) => {
+                state.flushes.push(reply);
+                state.answer_flushes();
+            }
+            JournalMessage::Committed(Ok(())) => {
+                state.committed();
+                state.send_next(&myself);
+                state.answer_flushes();
+            }
+            JournalMessage::Committed(Err(error)) => state.failed(&myself, error),
+            JournalMessage::Retry => state.send(&myself),
+            JournalMessage::Report(supervisor) => state.supervisor = Some(supervisor),
+        }
+        Ok(())
+    }
+}
+
+impl JournalState {
+    fn send_next(&mut self, myself: &ActorRef<JournalMessage>) {
+        if self.sent.is_some() || self.waiting.is_empty() || self.lost.is_some() {
+            return;
+        }
+        let rest = self.waiting.split_off(self.waiting.len().min(COMMIT_MAX));
+        let batches = std::mem::replace(&mut self.waiting, rest);
+        self.sent = Some(Arc::new(Commit { batches }));
+        self.send(myself);
+    }
+
+    fn send(&mut self, myself: &ActorRef<JournalMessage>) {
+        let Some(commit) = self.sent.clone() else { return };
+        let (store, myself) = (Arc::clone(&self.shared.store), myself.clone());
+        tokio::spawn(async move {
+            let location = store.location();
+            let committed = AssertUnwindSafe(store.commit(Commit::clone(&commit))).catch_unwind().await;
+            let result = committed.unwrap_or_else(|panic| {
+                Err(StoreError::Io { location, doing: format!("the store panicked: {}", panic_text(&*panic)) })
+            });
+            // The journal may have been stopped; then nobody waits for this.
+            let _ = myself.cast(JournalMessage::Committed(result));
+        });
+    }
+
+    /// Tells each session how far it is durable.
+    fn committed(&mut self) {
+        let Some(commit) = self.sent.take() else { return };
+        if self.failures > 0 {
+            tracing::warn!(store = self.shared.store.location(), "the store works again");
+        }
+        self.failures = 0;
+        let mut watermarks = BTreeMap::<&AgentId, Seq>::new();
+        for batch in &commit.batches {
+            if let Some(last) = batch.events.last() {
+                watermarks.insert(&batch.session, last.next_seq());
+            }
+        }
+        for (session, until) in watermarks {
+            if session.is_tree_log() {
+                self.report(SupervisorMessage::TreeDurable { log: session.clone(), until });
+            } else {
+                // An agent that is gone has nothing to release.
+                let _ = self.shared.router.tell(session, AgentMessage::Durable(until));
+            }
+        }
+    }
+
+    fn failed(&mut self, myself: &ActorRef<JournalMessage>, error: StoreError) {
+        if !error.is_retryable() {
+            tracing::error!(%error, "the store refuses to go on");
+            self.lost = Some(error.clone());
+            self.report(SupervisorMessage::StoreLost(error));
+            self.answer_flushes();
+            return;
+        }
+        if self.failures == 0 {
+            tracing::warn!(%error, "the store fails; work waits for it");
+            self.report(SupervisorMessage::StoreStalled(error.to_string()));
+        }
+        let wait = BACKOFF[self.failures.min(BACKOFF.len() - 1)];
+        self.failures += 1;
+        // A timer of the actor; it goes when the actor goes.
+        myself.send_after(wait, || JournalMessage::Retry);
+    }
+
+    fn answer_flushes(&mut self) {
+        let result = match &self.lost {
+            Some(error) => Err(error.clone()),
+            None if self.sent.is_some() || !self.waiting.is_empty() => return,
+            None => Ok(()),
+        };
+        for reply in self.flushes.drain(..) {
+            // The asker may have given up.
+            let _ = reply.send(result.clone());
+        }
+    }
+
+    fn report(&self, message: SupervisorMessage) {
+        if let Some(supervisor) = &self.supervisor {
+            let _ = supervisor.cast(message);
+        }
+    }
+}

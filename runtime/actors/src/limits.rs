@@ -1,0 +1,37 @@
+//! The bounds of a runtime.
+
+/// Over a limit means to wait or to be refused, never to run away. The defaults are those of the command line.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Limits {
+    /// How deep a tree may grow; the root is at depth 0.
+    pub depth_max: u32,
+    /// How many descendants a root may have in all.
+    pub descendants_max: u32,
+    /// How many turns of a tree may run at once. A turn that only waits for other agents does not count.
+    pub running_max: usize,
+    /// How many steps (model calls and the tools they ask for) a turn may take.
+    pub steps_max: u32,
+    /// How many tool calls of one agent may run at once. Calls that only wait for other agents do not count.
+    pub parallel_calls_max: usize,
+    /// The most bytes of a child's text that its parent is shown at once.
+    pub result_bytes_max: usize,
+    /// How many tokens (input and output) an agent may spend in one turn; `None` is no limit.
+    pub tokens_max: Option<u64>,
+    /// How long one message may be, in bytes.
+    pub message_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            depth_max: 3,
+            descendants_max: 200,
+            running_max: 16,
+            steps_max: 100,
+            parallel_calls_max: 10,
+            result_bytes_max: 16 * 1024,
+            tokens_max: None,
+            message_bytes_max: 16 * 1024 * 1024,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! One tool call from its name to its report.
+
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use impresario_kernel::event::Authority;
+use impresario_kernel::{Access, AgentId, AgentPath, Block, CallId, CallKey, CallReport};
+use impresario_seams::{Question, Tool, ToolContext, ToolError, ToolOutput};
+use ractor::ActorRef;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::AgentMessage;
+use crate::shared::{Shared, panic_text};
+
+/// The tool that runs commands: under write access somebody is asked first.
+const SHELL: &str = "bash";
+
+/// The most bytes of one result that a model is shown; tools keep within their own, smaller bounds.
+const RESULT_BYTES_MAX: usize = 256 * 1024;
+
+/// A call that may run.
+pub(crate) struct PipelineCall {
+    pub(crate) key: CallKey,
+    pub(crate) id: CallId,
+    pub(crate) name: Arc<str>,
+    pub(crate) arguments: Arc<str>,
+    pub(crate) agent: AgentId,
+    pub(crate) path: AgentPath,
+    pub(crate) authority: Authority,
+    pub(crate) dir: PathBuf,
+    pub(crate) cancel: CancellationToken,
+}
+
+/// Runs one call to its real end and reports it.
+pub(crate) async fn perform(shared: Arc<Shared>, call: PipelineCall, agent: ActorRef<AgentMessage>) {
+    let key = call.key;
+    let report = match AssertUnwindSafe(run(&shared, call)).catch_unwind().await {
+        Ok(report) => report,
+        Err(panic) => CallReport::failed("ToolPanic", "PANIC", &format!("the tool panicked: {}", panic_text(&*panic))),
+    };
+    // The actor may be gone; then nobody waits for this.
+    let _ = agent.cast(AgentMessage::CallEnded { call: key, report });
+}
+
+async fn run(shared: &Shared, call: PipelineCall) -> CallReport {
+    let tool = match permitted(shared, &call.name, &call.authority) {
+        Ok(tool) => Arc::clone(tool),
+        Err(report) => return report,
+    };
+    let input = match input(&call.arguments) {
+        Ok(input) => input,
+        Err(report) => return report,
+    };
+    if let Err(report) = approved(shared, &call, &input).await {
+        return report;
+    }
+    let context = ToolContext {
+        agent: call.agent,
+        call: call.id,
+        dir: call.dir,
+        access: call.authority.access,
+        cancel: call.cancel,
+    };
+    match tool.run(input, context).await {
+        Ok(output) => succeeded(output),
+        Err(error) => failed(error),
+    }
+}
+
+/// The tool, if there is one of this name and the agent may use it.
+fn permitted<'a>(shared: &'a Shared, name: &str, authority: &Authority) -> Result<&'a Arc<dyn Tool>, CallReport> {
+    let may = authority.tools.iter().any(|tool| tool == name);
+    let tool = shared.tool(name);
+    match tool {
+        Some(tool) if may && tool.access() <= authority.access => Ok(tool),
+        Some(_) => {
+            let message = format!(
+                "you may not use {name} here (access {}); your tools are: {}",
+                authority.access.as_str(),
+                authority.tools.join(", ")
+            );
+            Err(CallReport::failed("ToolDeniedError", "TOOL_DENIED", &message))
+        }
+        None => {
+            let message = format!("there is no tool {name:?}; your tools are: {}", authority.tools.join(", "));
+            Err(CallReport::failed("ToolNotFoundError", "TOOL_NOT_FOUND", &message))
+        }
+    }
+}
+
+fn input(arguments: &str) -> Result<Value, CallReport> {
+    let arguments = if arguments.trim().is_empty() { "{}" } else { arguments };
+    serde_json::from_str(arguments).map_err(|error| {
+        let message = format!("the arguments are not JSON ({error}); send one JSON object");
+        CallReport::failed("ToolArgsError", "INVALID_ARGS", &message)
+    })
+}
+
+/// Under write access a command runs only when somebody says yes; with nobody to ask it does not.
+async fn approved(shared: &Shared, call: &PipelineCall, input: &Value) -> Result<(), CallReport> {
+    if &*call.name != SHELL || call.authority.access != Access::Write {
+        return Ok(());
+    }
+    let what = input.get("command").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let question = Question { agent: call.agent.clone(), path: call.path.clone(), tool: call.name.to_string(), what };
+    let yes = match &shared.approver {
+        Some(approver) => tokio::select! {
+            yes = approver.ask(question) => yes,
+            () = call.cancel.cancelled() => false,
+        },
+        None => false,
+    };
+    if yes {
+        return Ok(());
+    }
+    let message = "this command was not approved; go on without it, or say what you would have run";
+    Err(CallReport::failed("ApprovalDeniedError", "APPROVAL_DENIED", message))
+}
+
+fn succeeded(output: ToolOutput) -> CallReport {
+    let content = output.content.into_iter().map(bounded).collect();
+    CallReport { content, meta: output.meta, todos: output.todos, ..CallReport::default() }
+}
+
+fn failed(error: ToolError) -> CallReport {
+    let content = vec![bounded(Block::text(format!("Error: {}", error.message)))];
+    CallReport { content, is_error: true, error: error.info, meta: None, ..CallReport::default() }
+}
+
+fn bounded(block: Block) -> Block {
+    match block {
+        Block::Text { text } if text.len() > RESULT_BYTES_MAX => {
+            let end = (0..=RESULT_BYTES_MAX).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+            Block::text(format!("{}\n[… {} more bytes left out]", &text[..end], text.len() - end))
+        }
+        block => block,
+    }
+}
+
+/// What a display may want to know of an abandoned call.
+pub(crate) fn abandoned() -> CallReport {
+    let message = "the call did not end in time after it was cancelled and was abandoned; its effects are unknown";
+    let report = CallReport::failed("AbortError", "ABANDONED", message);
+    CallReport { meta: Some(json!({"abandoned": true})), ..report }
+}

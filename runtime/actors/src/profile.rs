@@ -1,0 +1,169 @@
+//! What an agent is made of: frame of its requests, authority, place. A child's is its parent's, narrowed.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use impresario_kernel::event::{Authority, Birth, Context, RequestConfig, RequestHeader, ToolSchema, Tools};
+use impresario_kernel::{Access, AgentId, AgentPath, Overlap, RetryPolicy, Spec, TurnLimits};
+use serde_json::Map;
+
+use crate::delegation::{self, SubagentArgs};
+use crate::error::Error;
+use crate::limits::Limits;
+use crate::shared::Shared;
+use crate::spec::AgentSpec;
+
+/// The built-in system text: the same bytes for every agent of a tree, so that providers can cache it.
+const SYSTEM: &str = "You are an agent of Impresario. You work in one folder with the tools you are given. \
+Work in small steps, look before you change anything, and say in your last message what the one who asked needs to \
+know: it is all that they will see. Independent parts of a task can be given to subagents; ask for several in one \
+message and they run in parallel.";
+
+/// What an agent is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Profile {
+    pub(crate) provider: String,
+    pub(crate) spec: Arc<Spec>,
+    pub(crate) birth: Birth,
+    pub(crate) label: String,
+    pub(crate) dir: PathBuf,
+}
+
+impl Profile {
+    /// A root's.
+    pub(crate) fn root(shared: &Shared, id: &AgentId, spec: AgentSpec) -> Result<Self, Error> {
+        if !shared.models.contains_key(&spec.provider) {
+            let known = shared.models.keys().cloned().collect::<Vec<_>>().join(", ");
+            return Err(Error::UnknownProvider { wanted: spec.provider, known });
+        }
+        let shown = spec.dir.display().to_string();
+        let dir = spec.dir.canonicalize().map_err(|error| Error::Dir { dir: shown.clone(), why: error.to_string() })?;
+        if !dir.is_dir() {
+            return Err(Error::Dir { dir: shown, why: "it is not a folder".into() });
+        }
+        let tools = offered(shared, spec.access, spec.tools.as_deref())?;
+        let config = RequestConfig {
+            provider: spec.provider.clone(),
+            model: spec.model,
+            max_tokens: spec.max_tokens,
+            rest: spec.sampling,
+        };
+        let system = Some(spec.system.map_or_else(|| SYSTEM.into(), Into::into));
+        let birth = Birth {
+            root: id.clone(),
+            parent: None,
+            path: AgentPath::root(),
+            depth: 0,
+            context: Context::Fresh,
+            authority: Authority {
+                dir: dir.display().to_string(),
+                access: spec.access,
+                tools: tools.iter().map(|schema| schema.name.clone()).collect(),
+                may_spawn: None,
+            },
+        };
+        let header = RequestHeader { config, system, tools: Some(Tools::Schemas(tools)), rest: Map::new() };
+        let spec_ = kernel_spec(shared, Arc::new(header), &birth);
+        Ok(Self { provider: spec.provider, spec: spec_, birth, label: spec.label, dir })
+    }
+
+    /// A child's. Nothing in it is wider than its parent's.
+    pub(crate) fn child(&self, shared: &Shared, path: AgentPath, parent: AgentId, args: &SubagentArgs) -> Self {
+        let depth = self.birth.depth + 1;
+        let may_spawn = args.may_spawn.min(self.birth.authority.may_spawn.unwrap_or(u32::MAX));
+        let allowed = |name: &str| {
+            let granted = may_spawn > 0 || !delegation::is_delegation(name);
+            granted && args.tools.as_ref().is_none_or(|tools| tools.iter().any(|tool| tool == name))
+        };
+        let tools: Vec<String> = self.birth.authority.tools.iter().filter(|name| allowed(name)).cloned().collect();
+        let header = match args.context {
+            // The same bytes as its parent's, so that the provider's cache hits; the pipeline refuses the rest.
+            Context::Fork => Arc::clone(&self.spec.header),
+            Context::Fresh => Arc::new(narrowed(&self.spec.header, &tools)),
+        };
+        let birth = Birth {
+            root: self.birth.root.clone(),
+            parent: Some(parent),
+            path: path.clone(),
+            depth,
+            context: args.context,
+            authority: Authority { tools, may_spawn: Some(may_spawn), ..self.birth.authority.clone() },
+        };
+        let label = args.purpose().unwrap_or(path.segment()).to_owned();
+        let spec = kernel_spec(shared, header, &birth);
+        Self { provider: self.provider.clone(), spec, birth, label, dir: self.dir.clone() }
+    }
+
+    /// `provider:model`.
+    pub(crate) fn model(&self) -> String {
+        let config = &self.spec.header.config;
+        format!("{}:{}", config.provider, config.model)
+    }
+}
+
+/// The tools that an agent is offered, in the runtime's order.
+fn offered(shared: &Shared, access: Access, wanted: Option<&[String]>) -> Result<Vec<Arc<ToolSchema>>, Error> {
+    let mut all: Vec<(Arc<ToolSchema>, Access)> =
+        shared.tools.iter().map(|tool| (tool.schema(), tool.access())).collect();
+    if shared.limits.depth_max > 0 {
+        all.extend(delegation::schemas().into_iter().map(|schema| (schema, Access::Read)));
+    }
+    for name in wanted.unwrap_or_default() {
+        if !all.iter().any(|(schema, _)| schema.name == *name) {
+            let known = all.iter().map(|(schema, _)| schema.name.as_str()).collect::<Vec<_>>().join(", ");
+            return Err(Error::UnknownTool { wanted: name.clone(), known });
+        }
+    }
+    let is_wanted = |name: &String| wanted.is_none_or(|wanted| wanted.contains(name));
+    all.retain(|(schema, needs)| *needs <= access && is_wanted(&schema.name));
+    Ok(all.into_iter().map(|(schema, _)| schema).collect())
+}
+
+fn narrowed(header: &RequestHeader, tools: &[String]) -> RequestHeader {
+    let narrowed = match &header.tools {
+        Some(Tools::Schemas(schemas)) => {
+            Some(Tools::Schemas(schemas.iter().filter(|schema| tools.contains(&schema.name)).cloned().collect()))
+        }
+        other => other.clone(),
+    };
+    RequestHeader { tools: narrowed, ..header.clone() }
+}
+
+fn kernel_spec(shared: &Shared, header: Arc<RequestHeader>, birth: &Birth) -> Arc<Spec> {
+    let limits = &shared.limits;
+    let mut overlap: BTreeMap<String, Overlap> =
+        shared.tools.iter().map(|tool| (tool.schema().name.clone(), tool.overlap())).collect();
+    overlap.extend(delegation::schemas().into_iter().map(|schema| (schema.name.clone(), Overlap::Delegation)));
+    Arc::new(Spec {
+        header,
+        overlap: Arc::new(overlap),
+        context: Some(context(limits, birth).into()),
+        limits: TurnLimits {
+            steps: limits.steps_max,
+            parallel_calls: limits.parallel_calls_max,
+            tokens: limits.tokens_max,
+        },
+        retry: RetryPolicy::default(),
+    })
+}
+
+/// What the runtime tells the model about where it stands. Never part of schemas or the system text.
+fn context(limits: &Limits, birth: &Birth) -> String {
+    let authority = &birth.authority;
+    let may_spawn = match authority.may_spawn {
+        None => format!("at most {} subagents in all", limits.descendants_max),
+        Some(0) => "no subagents".into(),
+        Some(most) => format!("at most {most} subagents"),
+    };
+    format!(
+        "Your place: {} (depth {} of at most {}). Folder: {}. Access: {}. You may have {may_spawn}; at most {} turns \
+         run at once, others wait for their turn.",
+        birth.path,
+        birth.depth,
+        limits.depth_max,
+        authority.dir,
+        authority.access.as_str(),
+        limits.running_max,
+    )
+}

@@ -1,0 +1,202 @@
+//! Reading stored trees back, and closing what a dead process left open.
+
+use std::sync::Arc;
+
+use futures::TryStreamExt;
+use impresario_kernel::event::{Fact, Lane, TreeDelivered, TreeRefused};
+use impresario_kernel::tree::{NodeState, Tree};
+use impresario_kernel::{Agent, AgentId, Event, Input, Outcome, Seq, Spec};
+use impresario_seams::{Batch, Commit, Head, SessionFilter, SessionInfo, TurnState};
+
+use crate::delegation::Settled;
+use crate::error::Error;
+use crate::profile::Profile;
+use crate::shared::{Shared, now};
+use crate::spec::AgentSpec;
+
+/// A tree that is whole again.
+pub(crate) struct Loaded {
+    pub(crate) tree: Tree,
+    pub(crate) tree_next: Seq,
+    pub(crate) root: Agent,
+    pub(crate) title: String,
+    pub(crate) profile: Profile,
+    pub(crate) others: Vec<(AgentId, Profile, Option<Arc<Outcome>>)>,
+}
+
+/// One agent of a tree in repair.
+struct Patient {
+    info: SessionInfo,
+    agent: Agent,
+    /// Events that repair adds.
+    added: Vec<Arc<Event>>,
+}
+
+/// Reads the tree of `root`, repairs it (children before parents), hands on outcomes that never arrived, and writes all
+/// of that at once.
+pub(crate) async fn load(shared: &Shared, root: &AgentId, spec: AgentSpec) -> Result<Loaded, Error> {
+    let info = shared.store.info(root.clone()).await?.ok_or_else(|| Error::UnknownAgent(root.clone()))?;
+    if let Some(parent) = &info.new.header.parent_session {
+        let top = &info.new.root;
+        return Err(Error::Refused(format!("{root} is a subagent (of {parent}); open its root {top}")));
+    }
+    let profile = Profile::root(shared, root, spec)?;
+    let mut facts = read_tree(shared, root).await?;
+    let mut patients = read_patients(shared, root, &profile.spec).await?;
+    for patient in &mut patients {
+        patient.tell(Input::Recovered);
+    }
+    facts.extend(deliver(shared, &facts.tree, &mut patients));
+    facts.extend(refuse_unborn(&facts.tree, &patients));
+    let commit = Commit { batches: patients.iter().filter_map(Patient::batch).chain(facts.batch(root)).collect() };
+    if !commit.batches.is_empty() {
+        shared.store.commit(commit).await?;
+    }
+    let title = info.head.title.clone();
+    let at = patients.iter().position(|patient| patient.info.id() == root);
+    let Some(at) = at else { return Err(Error::UnknownAgent(root.clone())) };
+    let root_agent = patients.swap_remove(at).agent;
+    let others = patients.into_iter().map(|patient| {
+        let outcome = patient.agent.outcome().cloned();
+        (patient.info.id().clone(), profile.clone(), outcome)
+    });
+    let others = others.collect();
+    Ok(Loaded { tree: facts.tree, tree_next: facts.next, root: root_agent, title, profile, others })
+}
+
+/// Folds one stored session.
+pub(crate) async fn read(shared: &Shared, id: &AgentId, spec: Arc<Spec>) -> Result<Agent, Error> {
+    let mut agent = Agent::new(spec);
+    let mut events = shared.store.read(id.clone(), Seq(0));
+    while let Some(event) = events.try_next().await? {
+        agent.apply(&event).map_err(|broken| Error::Unreadable { id: id.clone(), why: broken.to_string() })?;
+    }
+    Ok(agent)
+}
+
+/// The facts of a tree log and what is to be added to them.
+struct TreeFacts {
+    tree: Tree,
+    next: Seq,
+    added: Vec<Arc<Event>>,
+}
+
+impl TreeFacts {
+    fn extend(&mut self, facts: Vec<Fact>) {
+        for fact in facts {
+            self.tree.apply(&fact);
+            let event = Event::new(self.next, now(), fact);
+            self.next = event.next_seq();
+            self.added.push(Arc::new(event));
+        }
+    }
+
+    fn batch(&self, root: &AgentId) -> Option<Batch> {
+        let create =
+            self.added.first().filter(|event| event.seq == Seq(0)).map(|_| crate::supervisor::tree_session(root));
+        (!self.added.is_empty()).then(|| Batch {
+            session: root.tree_log(),
+            create,
+            events: self.added.clone(),
+            head: Head::default(),
+        })
+    }
+}
+
+async fn read_tree(shared: &Shared, root: &AgentId) -> Result<TreeFacts, Error> {
+    let mut facts = TreeFacts { tree: Tree::new(root.clone()), next: Seq(0), added: vec![] };
+    let log = root.tree_log();
+    // A root that never had a child has no tree log.
+    if shared.store.info(log.clone()).await?.is_some() {
+        let mut events = shared.store.read(log, Seq(0));
+        while let Some(event) = events.try_next().await? {
+            facts.tree.apply(&event.fact);
+            facts.next = event.next_seq();
+        }
+    }
+    // A cancel whose process died: its subtree is at rest as soon as it is repaired.
+    let stones = facts.tree.tombstones().clone();
+    facts.extend(
+        stones
+            .into_iter()
+            .map(|(agent, epoch)| Fact::TreeLifted(impresario_kernel::event::TreeLifted { agent, epoch }))
+            .collect(),
+    );
+    Ok(facts)
+}
+
+/// All agents of the tree, the deepest first.
+async fn read_patients(shared: &Shared, root: &AgentId, spec: &Arc<Spec>) -> Result<Vec<Patient>, Error> {
+    let filter = SessionFilter { root: Some(root.clone()), ..SessionFilter::default() };
+    let mut infos = shared.store.list(filter).await?;
+    infos.sort_by_key(|info| std::cmp::Reverse(info.new.path.as_str().matches('/').count()));
+    let mut patients = Vec::with_capacity(infos.len());
+    for info in infos {
+        let agent = read(shared, info.id(), Arc::clone(spec)).await?;
+        patients.push(Patient { info, agent, added: vec![] });
+    }
+    Ok(patients)
+}
+
+/// Hands the outcomes that their parents do not have to their parents, without waking them.
+fn deliver(shared: &Shared, tree: &Tree, patients: &mut [Patient]) -> Vec<Fact> {
+    let bytes_max = shared.limits.result_bytes_max;
+    let mut facts = vec![];
+    for at in 0..patients.len() {
+        let patient = &patients[at];
+        let Some(parent) = patient.agent.parent().cloned() else { continue };
+        let Some(outcome) = patient.agent.outcome().cloned() else { continue };
+        let (child, path, turn) = (patient.info.id().clone(), patient.info.new.path.clone(), outcome.turn);
+        if tree.is_delivered(&child, turn) {
+            continue;
+        }
+        let settled = Settled { child: child.clone(), path, outcome };
+        let Some(above) = patients.iter_mut().find(|patient| *patient.info.id() == parent) else { continue };
+        let message = settled.notice(bytes_max);
+        above.tell(Input::Deliver { lane: Lane::NextStep, wakes: false, message });
+        facts.push(Fact::TreeDelivered(TreeDelivered { child, turn }));
+    }
+    facts
+}
+
+/// Gives the places of children back whose first append never was.
+fn refuse_unborn(tree: &Tree, patients: &[Patient]) -> Vec<Fact> {
+    let exists = |id: &AgentId| patients.iter().any(|patient| patient.info.id() == id);
+    let mut facts = vec![];
+    let mut open = vec![tree.root().clone()];
+    while let Some(id) = open.pop() {
+        let Some(node) = tree.node(&id) else { continue };
+        open.extend(node.children.iter().cloned());
+        if node.state != NodeState::Refused && !exists(&id) {
+            facts.push(Fact::TreeRefused(TreeRefused { child: id, reason: "the process ended first".into() }));
+        }
+    }
+    facts
+}
+
+impl Patient {
+    fn tell(&mut self, input: Input) {
+        for event in self.agent.decide(input, now()).unwrap_or_default() {
+            // What the kernel decides fits the state in which it was decided: INV LOG-2.
+            self.agent.apply(&event).expect("a decided event applies");
+            self.added.push(event);
+        }
+    }
+
+    fn batch(&self) -> Option<Batch> {
+        let outcome = self.agent.outcome();
+        let head = Head {
+            state: TurnState::Idle,
+            outcome: outcome.map(|outcome| outcome.kind),
+            spent: self.agent.spent(),
+            undelivered: None,
+            ..self.info.head.clone()
+        };
+        (!self.added.is_empty()).then(|| Batch {
+            session: self.info.id().clone(),
+            create: None,
+            events: self.added.clone(),
+            head,
+        })
+    }
+}

@@ -1,0 +1,52 @@
+//! The root of all actors. It decides nothing: agents go on while the supervisor is replaced, and the other way round.
+
+use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+
+use crate::supervisor::SupervisorMessage;
+
+/// Linked above every actor of one runtime.
+pub(crate) struct Root;
+
+/// What the root is told.
+pub(crate) enum RootMessage {
+    /// Who wants to know of agents that fail.
+    Report(ActorRef<SupervisorMessage>),
+}
+
+impl Actor for Root {
+    type Msg = RootMessage;
+    type State = Option<ActorRef<SupervisorMessage>>;
+    type Arguments = ();
+
+    async fn pre_start(&self, _: ActorRef<Self::Msg>, (): ()) -> Result<Self::State, ActorProcessingErr> {
+        Ok(None)
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Self::Msg>,
+        message: RootMessage,
+        state: &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        let RootMessage::Report(supervisor) = message;
+        *state = Some(supervisor);
+        Ok(())
+    }
+
+    /// Passes failures of agents on. The default would end this actor, and with it everybody.
+    async fn handle_supervisor_evt(
+        &self,
+        _: ActorRef<Self::Msg>,
+        event: SupervisionEvent,
+        state: &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        if let SupervisionEvent::ActorFailed(actor, error) = event {
+            tracing::error!(actor = %actor.get_id(), %error, "an actor failed");
+            if let Some(supervisor) = state {
+                // Without a supervisor there is nobody left to care.
+                let _ = supervisor.cast(SupervisorMessage::ActorFailed { actor: actor.get_id() });
+            }
+        }
+        Ok(())
+    }
+}

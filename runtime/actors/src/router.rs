@@ -1,0 +1,65 @@
+//! Addresses: an agent keeps its address while its actor comes and goes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dashmap::DashMap;
+use impresario_kernel::AgentId;
+use ractor::ActorRef;
+
+use crate::agent::AgentMessage;
+
+/// Who is where. Lock-free for readers.
+#[derive(Default)]
+pub(crate) struct Router {
+    slots: DashMap<AgentId, Slot>,
+}
+
+struct Slot {
+    actor: ActorRef<AgentMessage>,
+    sent: Arc<AtomicU64>,
+}
+
+/// There is nobody at this address now.
+#[derive(Debug)]
+pub(crate) struct Unreachable;
+
+impl Router {
+    /// Makes an actor reachable. The count of what was sent to this address goes on.
+    pub(crate) fn connect(&self, id: &AgentId, actor: ActorRef<AgentMessage>) -> Arc<AtomicU64> {
+        let sent = self.slots.get(id).map(|slot| Arc::clone(&slot.sent)).unwrap_or_default();
+        self.slots.insert(id.clone(), Slot { actor, sent: Arc::clone(&sent) });
+        sent
+    }
+
+    pub(crate) fn disconnect(&self, id: &AgentId) {
+        self.slots.remove(id);
+    }
+
+    /// Sends something that may give the agent work. It is counted before it is sent, so that nobody can believe the
+    /// agent at rest while it is on its way.
+    pub(crate) fn send(&self, id: &AgentId, message: AgentMessage) -> Result<(), Unreachable> {
+        let slot = self.slots.get(id).ok_or(Unreachable)?;
+        slot.sent.fetch_add(1, Ordering::SeqCst);
+        slot.actor.cast(message).map_err(|_| {
+            slot.sent.fetch_sub(1, Ordering::SeqCst);
+            Unreachable
+        })
+    }
+
+    /// Tells the agent something that it waits for: it is not at rest, so this needs no count.
+    pub(crate) fn tell(&self, id: &AgentId, message: AgentMessage) -> Result<(), Unreachable> {
+        let slot = self.slots.get(id).ok_or(Unreachable)?;
+        slot.actor.cast(message).map_err(|_| Unreachable)
+    }
+
+    /// How much was sent to the agent so far; `None` if it is not here.
+    pub(crate) fn sent(&self, id: &AgentId) -> Option<u64> {
+        self.slots.get(id).map(|slot| slot.sent.load(Ordering::SeqCst))
+    }
+
+    /// Everybody who has an actor.
+    pub(crate) fn actors(&self) -> Vec<ActorRef<AgentMessage>> {
+        self.slots.iter().map(|slot| slot.actor.clone()).collect()
+    }
+}

@@ -1,0 +1,194 @@
+//! The front door.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use impresario_kernel::{AgentId, Cause, Lane, Message, MessageId, Outcome};
+use impresario_seams::{Approver, Model, Store, Tool};
+use ractor::{Actor, ActorRef};
+use tokio::sync::oneshot;
+
+use crate::agent::{AgentMessage, Delivery};
+use crate::error::Error;
+use crate::feed::{Feed, Subscription};
+use crate::journal::{Journal, JournalMessage};
+use crate::limits::Limits;
+use crate::receipt::Receipt;
+use crate::root::{Root, RootMessage};
+use crate::router::Router;
+use crate::shared::{Shared, mint};
+use crate::spec::AgentSpec;
+use crate::supervisor::{Supervisor, SupervisorInit, SupervisorMessage};
+
+/// How long a shutdown waits for what runs.
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// What a runtime is made of.
+#[derive(Clone)]
+pub struct Options {
+    /// Where logs live.
+    pub store: Arc<dyn Store>,
+    /// The providers.
+    pub models: Vec<Arc<dyn Model>>,
+    /// The tools, delegation apart: that is the runtime's own.
+    pub tools: Vec<Arc<dyn Tool>>,
+    /// Who answers questions; without one they are answered no.
+    pub approver: Option<Arc<dyn Approver>>,
+    /// The bounds.
+    pub limits: Limits,
+}
+
+/// Trees of agents. Dropping it without [`Runtime::shutdown`] equals a crash, which loses nothing that was accepted.
+pub struct Runtime {
+    shared: Arc<Shared>,
+    root: ActorRef<RootMessage>,
+    journal: ActorRef<JournalMessage>,
+    supervisor: ActorRef<SupervisorMessage>,
+}
+
+impl Runtime {
+    /// Starts the actors and takes the store's lease.
+    pub async fn start(options: Options) -> Result<Self, Error> {
+        options.store.lease().await?;
+        let models: BTreeMap<_, _> =
+            options.models.into_iter().map(|model| (model.provider().to_owned(), model)).collect();
+        let shared = Arc::new(Shared {
+            store: options.store,
+            models,
+            tools: options.tools,
+            approver: options.approver,
+            limits: options.limits,
+            router: Router::default(),
+            feed: Feed::new(),
+        });
+        let closed = |_| Error::Closed;
+        let (root, _) = Root::spawn(None, Root, ()).await.map_err(closed)?;
+        let (journal, _) =
+            Journal::spawn_linked(None, Journal, Arc::clone(&shared), root.get_cell()).await.map_err(closed)?;
+        let init = SupervisorInit { shared: Arc::clone(&shared), journal: journal.clone(), root: root.get_cell() };
+        let (supervisor, _) =
+            Supervisor::spawn_linked(None, Supervisor, init, root.get_cell()).await.map_err(closed)?;
+        journal.cast(JournalMessage::Report(supervisor.clone())).map_err(|_| Error::Closed)?;
+        root.cast(RootMessage::Report(supervisor.clone())).map_err(|_| Error::Closed)?;
+        Ok(Self { shared, root, journal, supervisor })
+    }
+
+    /// All that happens from here on, in every tree.
+    pub fn subscribe(&self) -> Subscription {
+        self.shared.feed.subscribe()
+    }
+
+    /// Makes a new root agent. It does nothing until it is told something.
+    pub async fn spawn(&self, spec: AgentSpec) -> Result<AgentHandle, Error> {
+        let id = self.ask(|reply| SupervisorMessage::SpawnRoot { spec, reply }).await??;
+        Ok(self.handle(id))
+    }
+
+    /// Opens a stored root and its tree again. What a crash left open is closed first, honestly; `spec` frames the
+    /// requests from here on.
+    pub async fn open(&self, id: &AgentId, spec: AgentSpec) -> Result<AgentHandle, Error> {
+        let id = id.clone();
+        let id = self.ask(|reply| SupervisorMessage::Open { id, spec, reply }).await??;
+        Ok(self.handle(id))
+    }
+
+    /// Ends everything in the tree of `root` and says what ended. Past `deadline` it says what did not.
+    ///
+    /// Messages that wait stay, parked. Nothing new starts in the tree until this returns.
+    pub async fn stop(&self, root: &AgentId, cause: Cause, deadline: Duration) -> Result<Receipt, Error> {
+        let root = root.clone();
+        self.ask(|reply| SupervisorMessage::Stop { root, cause, deadline, reply }).await?
+    }
+
+    /// Waits until nothing in the tree of `root` runs, waits to run, or is on its way.
+    pub async fn quiesce(&self, root: &AgentId) -> Result<Receipt, Error> {
+        let root = root.clone();
+        self.ask(|reply| SupervisorMessage::Quiesce { root, reply }).await?
+    }
+
+    /// Ends what runs (within 30 s), writes what is still to be written and ends the actors.
+    pub async fn shutdown(self) -> Result<(), Error> {
+        let roots = self.ask(SupervisorMessage::Roots).await?;
+        let stops = roots.iter().map(|root| self.stop(root, Cause::Disposed, DRAIN));
+        futures::future::join_all(stops).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let (reply, flushed) = oneshot::channel();
+        self.journal.cast(JournalMessage::Flush(reply)).map_err(|_| Error::Closed)?;
+        flushed.await.map_err(|_| Error::Closed)??;
+        let stopped = self.root.stop_and_wait(Some("shutdown".into()), Some(DRAIN)).await;
+        stopped.map_err(|_| Error::Closed)
+    }
+
+    fn handle(&self, id: AgentId) -> AgentHandle {
+        AgentHandle { id, shared: Arc::clone(&self.shared) }
+    }
+
+    async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> SupervisorMessage) -> Result<T, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.supervisor.cast(message(reply)).map_err(|_| Error::Closed)?;
+        answer.await.map_err(|_| Error::Closed)
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.root.stop(Some("dropped".into()));
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime").field("store", &self.shared.store.location()).finish_non_exhaustive()
+    }
+}
+
+/// The address of an agent. It outlives the agent's actor; dropping it ends nothing.
+#[derive(Clone)]
+pub struct AgentHandle {
+    id: AgentId,
+    shared: Arc<Shared>,
+}
+
+impl AgentHandle {
+    /// Whose address this is.
+    pub fn id(&self) -> &AgentId {
+        &self.id
+    }
+
+    /// Gives the agent something to do after what it does now. Returns when the message is durable.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for a text longer than [`Limits::message_bytes_max`], [`Error::Closed`] when the agent is
+    /// gone with its runtime.
+    pub async fn followup(&self, text: &str) -> Result<MessageId, Error> {
+        let max = self.shared.limits.message_bytes_max;
+        if text.len() > max {
+            let why = format!("the message has {} bytes and the limit is {max}; put it into a file", text.len());
+            return Err(Error::Refused(why));
+        }
+        let id = MessageId::new(format!("m-{}", mint()));
+        let message = Arc::new(Message::user(id.clone(), text));
+        let (reply, accepted) = oneshot::channel();
+        self.send(AgentMessage::Deliver(Delivery { message, lane: Lane::NextTurn, wakes: true, reply }))?;
+        accepted.await.map_err(|_| Error::Closed)??;
+        Ok(id)
+    }
+
+    /// How the last ended turn came out; `None` before the first.
+    pub async fn outcome(&self) -> Result<Option<Arc<Outcome>>, Error> {
+        let (reply, outcome) = oneshot::channel();
+        self.send(AgentMessage::TellOutcome(reply))?;
+        outcome.await.map_err(|_| Error::Closed)
+    }
+
+    fn send(&self, message: AgentMessage) -> Result<(), Error> {
+        self.shared.router.send(&self.id, message).map_err(|_| Error::Closed)
+    }
+}
+
+impl fmt::Debug for AgentHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AgentHandle").field(&self.id).finish()
+    }
+}

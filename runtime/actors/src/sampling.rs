@@ -1,0 +1,67 @@
+//! One attempt at a model's answer: a task that fills a buffer and says once that there is something in it.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::{FutureExt, StreamExt};
+use impresario_kernel::{Chunk, Failure, Millis, RunKey};
+use impresario_seams::{Model, ModelRequest};
+use ractor::ActorRef;
+
+use crate::agent::AgentMessage;
+use crate::shared::{now, panic_text};
+
+/// What arrived and was not taken yet. At most one announcement of it is in the agent's mailbox at a time.
+#[derive(Debug, Default)]
+pub(crate) struct ChunkBuffer(Mutex<Vec<(Millis, Chunk)>>);
+
+impl ChunkBuffer {
+    /// Adds a chunk; whether it is the first that waits.
+    fn push(&self, chunk: Chunk) -> bool {
+        let mut chunks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        chunks.push((now(), chunk));
+        chunks.len() == 1
+    }
+
+    /// Takes what is there.
+    pub(crate) fn take(&self) -> Vec<(Millis, Chunk)> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Runs one attempt to its end and reports it. Dropping the future closes the stream.
+pub(crate) async fn sample(
+    model: Arc<dyn Model>,
+    request: ModelRequest,
+    run: RunKey,
+    buffer: Arc<ChunkBuffer>,
+    agent: ActorRef<AgentMessage>,
+) {
+    let attempt = AssertUnwindSafe(receive(&*model, request, run, &buffer, &agent)).catch_unwind();
+    let result = attempt.await.unwrap_or_else(|panic| {
+        Err(Failure::new("PANIC", format!("the model adapter panicked: {}", panic_text(&*panic))))
+    });
+    // The actor may be gone; then nobody waits for this.
+    let _ = agent.cast(AgentMessage::ModelEnded { run, result });
+}
+
+async fn receive(
+    model: &dyn Model,
+    request: ModelRequest,
+    run: RunKey,
+    buffer: &ChunkBuffer,
+    agent: &ActorRef<AgentMessage>,
+) -> Result<(), Failure> {
+    let mut stream = model.stream(request).await?;
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk?;
+        let is_last = matches!(chunk, Chunk::Finish { .. });
+        if buffer.push(chunk) {
+            let _ = agent.cast(AgentMessage::ChunksReady { run });
+        }
+        if is_last {
+            break;
+        }
+    }
+    Ok(())
+}

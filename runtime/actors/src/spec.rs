@@ -1,0 +1,46 @@
+//! What to make an agent of.
+
+use std::path::PathBuf;
+
+use impresario_kernel::Access;
+use serde_json::{Map, Value};
+
+/// What a root agent is made of. Its children get the same, narrowed by what spawned them.
+#[derive(Clone, Debug)]
+pub struct AgentSpec {
+    /// Which of the runtime's models serves it: the part of `provider:model` before the colon.
+    pub provider: String,
+    /// The provider's name for the model.
+    pub model: String,
+    /// The most output tokens of one answer; `None` leaves it to the provider.
+    pub max_tokens: Option<u64>,
+    /// Sampling settings by their wire names: `temperature`, `topP`, `seed`, `reasoningEffort`.
+    pub sampling: Map<String, Value>,
+    /// The system text; `None` is the built-in one.
+    pub system: Option<String>,
+    /// The folder it works in. Its paths stay inside.
+    pub dir: PathBuf,
+    /// What it may do there.
+    pub access: Access,
+    /// The tools it is offered, by name; `None` is all that its access allows.
+    pub tools: Option<Vec<String>>,
+    /// What it is for, in a few words.
+    pub label: String,
+}
+
+impl AgentSpec {
+    /// An agent on `provider`'s `model` that may read the folder `dir`.
+    pub fn new(provider: &str, model: &str, dir: impl Into<PathBuf>) -> Self {
+        Self {
+            provider: provider.into(),
+            model: model.into(),
+            max_tokens: None,
+            sampling: Map::new(),
+            system: None,
+            dir: dir.into(),
+            access: Access::Read,
+            tools: None,
+            label: "root".into(),
+        }
+    }
+}

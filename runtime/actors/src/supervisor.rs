@@ -1,0 +1,266 @@
+//! The supervisor: places in trees, slots, settlements, stops. It writes the tree logs and nothing else, holds no
+//! content, and awaits nothing in its handler.
+
+mod open;
+mod settle;
+mod spawn;
+mod stop;
+mod tree;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use impresario_kernel::admission::Applicant;
+use impresario_kernel::{Agent, AgentId, AgentPath, CallId, CallKey, Cause, Outcome, Seq};
+use impresario_seams::{Observed, StoreError};
+use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef};
+use tokio::sync::oneshot;
+
+use crate::agent::AgentMessage;
+use crate::delegation::{Settled, SubagentArgs, WaitArgs};
+use crate::error::Error;
+use crate::journal::JournalMessage;
+use crate::profile::Profile;
+use crate::receipt::Receipt;
+use crate::recovery::Loaded;
+use crate::shared::Shared;
+use crate::spec::AgentSpec;
+
+use tree::TreeState;
+pub(crate) use tree::tree_session;
+
+pub(crate) struct Supervisor;
+
+pub(crate) enum SupervisorMessage {
+    /// A person makes a root.
+    SpawnRoot { spec: AgentSpec, reply: oneshot::Sender<Result<AgentId, Error>> },
+    /// A person opens a stored root again.
+    Open { id: AgentId, spec: AgentSpec, reply: oneshot::Sender<Result<AgentId, Error>> },
+    /// The stored tree was read and repaired.
+    Opened { loaded: Box<Result<Loaded, Error>>, reply: oneshot::Sender<Result<AgentId, Error>> },
+    /// An agent asks for a child.
+    Spawn(Box<Spawn>),
+    /// An agent asks to run a turn.
+    AskSlot { agent: AgentId, resuming: bool },
+    /// An agent's turn does not run now.
+    ReturnSlot { agent: AgentId },
+    /// An agent has nothing to do, having handled so many messages; or it has (`None`).
+    AgentRests { agent: AgentId, handled: Option<u64>, unread: usize },
+    /// A turn ended, durably.
+    TurnEnded { agent: AgentId, outcome: Arc<Outcome> },
+    /// The outcome of a child is durable in its parent's log.
+    Delivered { child: AgentId, turn: u32 },
+    /// An agent waits for children.
+    Wait(Wait),
+    /// A wait took too long.
+    WaitTimedOut { parent: AgentId, call: CallKey },
+    /// A call that others perform is to end.
+    StopCall { parent: AgentId, call: CallKey },
+    /// End a tree.
+    Stop { root: AgentId, cause: Cause, deadline: Duration, reply: oneshot::Sender<Result<Receipt, Error>> },
+    /// A stop took too long.
+    StopTimedOut { root: AgentId, stop: u64 },
+    /// Say when a tree is at rest.
+    Quiesce { root: AgentId, reply: oneshot::Sender<Result<Receipt, Error>> },
+    /// Which trees are live.
+    Roots(oneshot::Sender<Vec<AgentId>>),
+    /// A tree log is durable up to here.
+    TreeDurable { log: AgentId, until: Seq },
+    /// The store fails; it is asked again.
+    StoreStalled(String),
+    /// The store will not take anything from this process any more.
+    StoreLost(StoreError),
+    /// An actor failed.
+    ActorFailed { actor: ActorId },
+    /// The log of a failed agent was read back.
+    Revived { id: AgentId, agent: Box<Result<Agent, Error>> },
+}
+
+/// A child is asked for.
+pub(crate) struct Spawn {
+    pub(crate) parent: AgentId,
+    pub(crate) call: CallKey,
+    pub(crate) call_id: CallId,
+    pub(crate) args: SubagentArgs,
+    pub(crate) profile: Profile,
+    /// The parent as it is: what a fork shares.
+    pub(crate) prefix: Agent,
+}
+
+/// A wait for children.
+pub(crate) struct Wait {
+    pub(crate) parent: AgentId,
+    pub(crate) call: CallKey,
+    pub(crate) args: WaitArgs,
+}
+
+/// How a wait ended.
+pub(crate) struct WaitResult {
+    pub(crate) done: Vec<Settled>,
+    pub(crate) pending: Vec<(AgentId, AgentPath)>,
+}
+
+pub(crate) struct SupervisorInit {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) journal: ActorRef<JournalMessage>,
+    pub(crate) root: ActorCell,
+}
+
+pub(crate) struct SupervisorState {
+    shared: Arc<Shared>,
+    journal: ActorRef<JournalMessage>,
+    root: ActorCell,
+    myself: ActorRef<SupervisorMessage>,
+    trees: BTreeMap<AgentId, TreeState>,
+    root_of: HashMap<AgentId, AgentId>,
+    actors: HashMap<ActorId, AgentId>,
+    lost: Option<StoreError>,
+    stops: u64,
+}
+
+impl Actor for Supervisor {
+    type Msg = SupervisorMessage;
+    type State = SupervisorState;
+    type Arguments = SupervisorInit;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        init: SupervisorInit,
+    ) -> Result<Self::State, ActorProcessingErr> {
+        Ok(SupervisorState {
+            shared: init.shared,
+            journal: init.journal,
+            root: init.root,
+            myself,
+            trees: BTreeMap::new(),
+            root_of: HashMap::new(),
+            actors: HashMap::new(),
+            lost: None,
+            stops: 0,
+        })
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Self::Msg>,
+        message: SupervisorMessage,
+        state: &mut Self::State,
+    ) -> Result<(), ActorProcessingErr> {
+        state.take(message);
+        Ok(())
+    }
+}
+
+impl SupervisorState {
+    fn take(&mut self, message: SupervisorMessage) {
+        match message {
+            SupervisorMessage::SpawnRoot { spec, reply } => {
+                let _ = reply.send(self.spawn_root(spec));
+            }
+            SupervisorMessage::Open { id, spec, reply } => self.open(id, spec, reply),
+            SupervisorMessage::Opened { loaded, reply } => {
+                let _ = reply.send(loaded.and_then(|loaded| self.opened(loaded)));
+            }
+            SupervisorMessage::Spawn(spawn) => self.spawn(*spawn),
+            SupervisorMessage::AskSlot { agent, resuming } => self.ask_slot(agent, resuming),
+            SupervisorMessage::ReturnSlot { agent } => self.return_slot(&agent),
+            SupervisorMessage::AgentRests { agent, handled, unread } => self.agent_rests(&agent, handled, unread),
+            SupervisorMessage::TurnEnded { agent, outcome } => self.turn_ended(&agent, outcome),
+            SupervisorMessage::Delivered { child, turn } => self.delivered(&child, turn),
+            SupervisorMessage::Wait(wait) => self.wait(wait),
+            SupervisorMessage::WaitTimedOut { parent, call } => self.wait_timed_out(&parent, call),
+            SupervisorMessage::StopCall { parent, call } => self.stop_call(&parent, call),
+            SupervisorMessage::Stop { root, cause, deadline, reply } => self.stop(&root, cause, deadline, reply),
+            SupervisorMessage::StopTimedOut { root, stop } => self.stop_timed_out(&root, stop),
+            SupervisorMessage::Quiesce { root, reply } => self.quiesce(&root, reply),
+            SupervisorMessage::Roots(reply) => {
+                let _ = reply.send(self.trees.keys().cloned().collect());
+            }
+            SupervisorMessage::TreeDurable { log, until } => self.tree_durable(&log, until),
+            SupervisorMessage::StoreStalled(error) => self.store_stalled(&error),
+            SupervisorMessage::StoreLost(error) => self.store_lost(error),
+            SupervisorMessage::ActorFailed { actor } => self.actor_failed(actor),
+            SupervisorMessage::Revived { id, agent } => self.revived(id, *agent),
+        }
+    }
+
+    fn tree_of(&mut self, agent: &AgentId) -> Option<&mut TreeState> {
+        let root = self.root_of.get(agent)?;
+        self.trees.get_mut(root)
+    }
+
+    fn ask_slot(&mut self, agent: AgentId, resuming: bool) {
+        let Some(tree) = self.tree_of(&agent) else { return };
+        let Some(node) = tree.tree.node(&agent) else { return };
+        let (parent, depth) = (node.parent.clone(), node.depth);
+        tree.admission.ask(Applicant { agent: agent.clone(), parent, depth, resuming });
+        self.grant_slots(&agent);
+        let Some(tree) = self.tree_of(&agent) else { return };
+        if !tree.admission.is_running(&agent) {
+            let (limit, position) = (tree.admission.limit(), tree.admission.queued());
+            self.say(&agent, Observed::Queued { limit, position });
+        }
+    }
+
+    fn return_slot(&mut self, agent: &AgentId) {
+        if let Some(tree) = self.tree_of(agent) {
+            tree.admission.release(agent);
+            self.grant_slots(agent);
+        }
+    }
+
+    /// Lets waiting turns of the tree of `agent` run, as far as the limit goes.
+    fn grant_slots(&mut self, agent: &AgentId) {
+        let Some(tree) = self.tree_of(agent) else { return };
+        for granted in tree.admission.grant() {
+            if self.shared.router.tell(&granted, AgentMessage::SlotGranted).is_err()
+                && let Some(tree) = self.tree_of(&granted)
+            {
+                tree.admission.release(&granted);
+            }
+        }
+    }
+
+    fn tree_durable(&mut self, log: &AgentId, until: Seq) {
+        let root = AgentId::from(log.as_str().trim_end_matches(".tree"));
+        if let Some(tree) = self.trees.get_mut(&root) {
+            tree.durable = tree.durable.max(until);
+            self.check_rest(&root);
+        }
+    }
+
+    fn store_stalled(&self, error: &str) {
+        for root in self.trees.keys() {
+            self.say(root, Observed::Stalled { error: error.to_owned() });
+        }
+    }
+
+    /// Nothing can be made durable any more: everybody stops where they are, and whoever waits is told why.
+    fn store_lost(&mut self, error: StoreError) {
+        for actor in self.shared.router.actors() {
+            actor.stop(Some("the store is lost".into()));
+        }
+        for tree in self.trees.values_mut() {
+            for waiter in tree.waiters.drain(..) {
+                let _ = waiter.reply.send(Err(error.clone().into()));
+            }
+        }
+        self.lost = Some(error);
+    }
+
+    /// Tells observers something about an agent.
+    fn say(&self, agent: &AgentId, what: Observed) {
+        let Some(tree) = self.root_of.get(agent).and_then(|root| self.trees.get(root)) else { return };
+        let Some(node) = tree.tree.node(agent) else { return };
+        self.shared.feed.say(impresario_seams::ObservedEvent {
+            time: crate::shared::now(),
+            root: tree.tree.root().clone(),
+            agent: agent.clone(),
+            path: node.path.clone(),
+            parent: node.parent.clone(),
+            what,
+        });
+    }
+}

@@ -1,0 +1,149 @@
+//! Settlements: a child's outcome finds its parent exactly once.
+
+use std::sync::Arc;
+
+use impresario_kernel::event::{Fact, TreeDelivered};
+use impresario_kernel::{AgentId, CallKey, CallReport, Outcome};
+
+use super::tree::TreeState;
+use super::{SupervisorMessage, SupervisorState, Wait, WaitResult};
+use crate::agent::AgentMessage;
+use crate::delegation::Until;
+
+impl SupervisorState {
+    pub(super) fn turn_ended(&mut self, agent: &AgentId, outcome: Arc<Outcome>) {
+        let Some(tree) = self.tree_of(agent) else { return };
+        let turn = outcome.turn;
+        if let Some(entry) = tree.agents.get_mut(agent) {
+            entry.outcome = Some(outcome);
+        }
+        let Some(parent) = tree.tree.node(agent).and_then(|node| node.parent.clone()) else { return };
+        if tree.tree.is_delivered(agent, turn) || !tree.undelivered.insert((agent.clone(), turn)) {
+            return;
+        }
+        let call = tree.foreground.remove(agent);
+        if call.is_none() && tree.waits.iter().any(|wait| covers(tree, wait, agent)) {
+            self.end_waits(&parent);
+            return;
+        }
+        let Some(settled) = tree.settled(agent) else { return };
+        let wakes = !tree.tree.is_stopped(&parent);
+        if let Some(entry) = tree.agents.get_mut(agent).filter(|_| call.is_some()) {
+            entry.is_read = true;
+        }
+        let message = AgentMessage::ChildSettled { call, settled, wakes };
+        if self.shared.router.send(&parent, message).is_err() {
+            // The parent has no actor: its outcome stays undelivered in the logs, and the next opening brings it.
+            tracing::debug!(%parent, child = %agent, "the parent is not here; the outcome waits");
+            if let Some(tree) = self.tree_of(agent) {
+                tree.undelivered.remove(&(agent.clone(), turn));
+            }
+        }
+    }
+
+    pub(super) fn delivered(&mut self, child: &AgentId, turn: u32) {
+        let journal = self.journal.clone();
+        let Some(tree) = self.tree_of(child) else { return };
+        tree.undelivered.remove(&(child.clone(), turn));
+        if !tree.tree.is_delivered(child, turn) {
+            tree.record(&journal, Fact::TreeDelivered(TreeDelivered { child: child.clone(), turn }));
+        }
+        let root = tree.tree.root().clone();
+        self.check_rest(&root);
+    }
+
+    pub(super) fn wait(&mut self, wait: Wait) {
+        let (parent, call, timeout) = (wait.parent.clone(), wait.call, wait.args.timeout());
+        let Some(tree) = self.tree_of(&parent) else { return };
+        tree.waits.push(wait);
+        self.end_waits(&parent);
+        let Some(tree) = self.tree_of(&parent) else { return };
+        if tree.waits.iter().any(|wait| wait.parent == parent && wait.call == call) {
+            self.myself.send_after(timeout, move || SupervisorMessage::WaitTimedOut { parent, call });
+        }
+    }
+
+    pub(super) fn wait_timed_out(&mut self, parent: &AgentId, call: CallKey) {
+        let Some(tree) = self.tree_of(parent) else { return };
+        if let Some(at) = tree.waits.iter().position(|wait| wait.parent == *parent && wait.call == call) {
+            let wait = tree.waits.remove(at);
+            self.answer_wait(&wait);
+        }
+    }
+
+    /// Answers the waits of `parent` that are over.
+    fn end_waits(&mut self, parent: &AgentId) {
+        let Some(tree) = self.tree_of(parent) else { return };
+        let waits = std::mem::take(&mut tree.waits);
+        let (over, open): (Vec<_>, Vec<_>) =
+            waits.into_iter().partition(|wait| wait.parent == *parent && is_over(tree, wait));
+        tree.waits = open;
+        over.iter().for_each(|wait| self.answer_wait(wait));
+    }
+
+    fn answer_wait(&mut self, wait: &Wait) {
+        let Some(tree) = self.tree_of(&wait.parent) else { return };
+        let mut result = WaitResult { done: vec![], pending: vec![] };
+        for child in targets(tree, wait) {
+            match tree.settled(&child) {
+                Some(settled) => result.done.push(settled),
+                None => {
+                    let path = tree.tree.node(&child).map(|node| node.path.clone());
+                    result.pending.extend(path.map(|path| (child, path)));
+                }
+            }
+        }
+        for settled in &result.done {
+            if let Some(entry) = tree.agents.get_mut(&settled.child) {
+                entry.is_read = true;
+            }
+        }
+        let _ = self.shared.router.tell(&wait.parent, AgentMessage::WaitEnded { call: wait.call, result });
+    }
+
+    /// A call that waits for other agents is to end.
+    pub(super) fn stop_call(&mut self, parent: &AgentId, call: CallKey) {
+        let Some(tree) = self.tree_of(parent) else { return };
+        let child = tree.foreground.iter().find_map(|(child, key)| {
+            let is_its = *key == call && tree.tree.node(child).is_some_and(|node| node.parent.as_ref() == Some(parent));
+            is_its.then(|| child.clone())
+        });
+        if let Some(child) = child {
+            return self.cancel_child(&child);
+        }
+        let waited = tree.waits.iter().position(|wait| wait.parent == *parent && wait.call == call);
+        if let Some(at) = waited {
+            tree.waits.remove(at);
+            let report = CallReport::failed("AbortError", "ABORTED", "the wait was cancelled; the agents go on");
+            let _ = self.shared.router.tell(parent, AgentMessage::CallEnded { call, report });
+        }
+        // Anything else has been answered: the answer is on its way.
+    }
+}
+
+/// The children that a wait is about.
+fn targets(tree: &TreeState, wait: &Wait) -> Vec<AgentId> {
+    let Some(node) = tree.tree.node(&wait.parent) else { return vec![] };
+    let is_meant = |child: &&AgentId| match &wait.args.agents {
+        None => tree.agents.get(*child).is_some_and(|entry| !entry.is_read),
+        Some(names) => names.iter().any(|name| {
+            let path = tree.tree.node(child).map(|node| &node.path);
+            name == child.as_str() || path.is_some_and(|path| path.as_str() == name || path.segment() == name)
+        }),
+    };
+    node.children.iter().filter(is_meant).cloned().collect()
+}
+
+fn covers(tree: &TreeState, wait: &Wait, child: &AgentId) -> bool {
+    tree.tree.node(child).is_some_and(|node| node.parent.as_ref() == Some(&wait.parent))
+        && targets(tree, wait).contains(child)
+}
+
+fn is_over(tree: &TreeState, wait: &Wait) -> bool {
+    let targets = targets(tree, wait);
+    let is_settled = |child: &AgentId| tree.agents.get(child).is_none_or(|entry| entry.outcome.is_some());
+    match wait.args.until {
+        Until::All => targets.iter().all(is_settled),
+        Until::Any => targets.is_empty() || targets.iter().any(is_settled),
+    }
+}

@@ -1,0 +1,202 @@
+//! Births: of roots by people, of children by agents.
+
+use std::sync::Arc;
+
+use impresario_kernel::event::{Context, Fact, SubagentDescribed};
+use impresario_kernel::tree::{Ask, SpawnRefused, Tree, TreeLimits};
+use impresario_kernel::{Agent, AgentId, Block, CallReport, Event, Input, Lane, Message, Seq};
+use impresario_seams::{Batch, ForkRef, Head, Observed};
+use ractor::ActorRuntime;
+use serde_json::{Map, json};
+
+use super::tree::TreeState;
+use super::{Spawn, SupervisorState};
+use crate::agent::{AgentActor, AgentInit, AgentMessage, new_session};
+use crate::delegation;
+use crate::error::Error;
+use crate::journal::JournalMessage;
+use crate::profile::Profile;
+use crate::shared::{mint, now};
+use crate::spec::AgentSpec;
+
+/// How many characters of the first prompt are a session's title.
+const TITLE_CHARS: usize = 80;
+
+impl SupervisorState {
+    pub(super) fn spawn_root(&mut self, spec: AgentSpec) -> Result<AgentId, Error> {
+        if let Some(error) = &self.lost {
+            return Err(error.clone().into());
+        }
+        let id = mint();
+        let profile = Profile::root(&self.shared, &id, spec)?;
+        let tree = TreeState::new(Tree::new(id.clone()), Seq(0), self.shared.limits.running_max);
+        self.trees.insert(id.clone(), tree);
+        self.be_born(&id, &profile, Newborn { agent: Agent::new(Arc::clone(&profile.spec)), fork: None, first: None });
+        Ok(id)
+    }
+
+    pub(super) fn spawn(&mut self, spawn: Spawn) {
+        let Spawn { parent, call, call_id, args, profile, prefix } = spawn;
+        let limits =
+            TreeLimits { depth: self.shared.limits.depth_max, descendants: self.shared.limits.descendants_max };
+        let child = mint();
+        let ask = Ask {
+            child: child.clone(),
+            parent: parent.clone(),
+            label: args.label.clone(),
+            context: args.context,
+            background: args.background,
+            call: Some(call_id),
+            may_spawn: args.may_spawn,
+        };
+        let journal = self.journal.clone();
+        let Some(tree) = self.tree_of(&parent) else { return };
+        let reserved = match tree.tree.reserve(ask, limits) {
+            Ok(reserved) => reserved,
+            Err(refused) => {
+                tree.refused += u32::from(refused == SpawnRefused::Stopped);
+                return self.refuse(&parent, call, &refused);
+            }
+        };
+        let path = reserved.path.clone();
+        // In one order for the journal: the place, the child with its first prompt, the word that it is there.
+        tree.record(&journal, Fact::TreeReserved(reserved));
+        if !args.background {
+            tree.foreground.insert(child.clone(), call);
+        }
+        let profile = profile.child(&self.shared, path.clone(), parent.clone(), &args);
+        let (agent, fork) = match args.context {
+            Context::Fresh => (Agent::new(Arc::clone(&profile.spec)), None),
+            // Its call is being run, so the asking agent can be forked.
+            Context::Fork => match prefix.fork(Arc::clone(&profile.spec)) {
+                Some((agent, until)) => (agent, Some(ForkRef { session: parent.clone(), until })),
+                None => (Agent::new(Arc::clone(&profile.spec)), None),
+            },
+        };
+        let first = Some(delegation::prompt(&child, &parent, &args.prompt));
+        self.be_born(&child, &profile, Newborn { agent, fork, first });
+        if let Some(tree) = self.tree_of(&child)
+            && let Ok(published) = tree.tree.publish(&child)
+        {
+            tree.record(&journal, Fact::TreePublished(published));
+        }
+        if args.background {
+            let text = format!("[{path} started · agent {child}]\nIt runs in the background; its answer will come.");
+            let meta = Some(json!({"agent": child, "path": path}));
+            let report = CallReport { content: vec![Block::text(text)], meta, ..CallReport::default() };
+            let _ = self.shared.router.tell(&parent, AgentMessage::CallEnded { call, report });
+        }
+    }
+
+    fn refuse(&self, parent: &AgentId, call: impresario_kernel::CallKey, refused: &SpawnRefused) {
+        if let SpawnRefused::Depth { limit, .. } | SpawnRefused::Descendants { limit } = refused {
+            let name = if matches!(refused, SpawnRefused::Depth { .. }) { "depth" } else { "descendants" };
+            let max = u64::from(*limit);
+            self.say(parent, Observed::LimitReached { limit: name.into(), used: max, max });
+        }
+        let report = CallReport::failed("SpawnRefusedError", refused.code(), &format!("refused: {refused}"));
+        // The parent waits for this call.
+        let _ = self.shared.router.tell(parent, AgentMessage::CallEnded { call, report });
+    }
+
+    /// Writes the beginning of a session and starts its actor.
+    fn be_born(&mut self, id: &AgentId, profile: &Profile, newborn: Newborn) {
+        let Newborn { mut agent, fork, first } = newborn;
+        let at = now();
+        let inherited_turns = agent.last_turn();
+        let first_text = first.as_ref().map(|message| message.text()).unwrap_or_default();
+        let mut events =
+            tell(&mut agent, Input::Born { birth: profile.birth.clone(), descriptor: descriptor(profile) });
+        if let Some(message) = first {
+            events.extend(tell(&mut agent, Input::Deliver { lane: Lane::NextTurn, wakes: true, message }));
+        }
+        let title = title(&first_text);
+        let create = Some(new_session(id, profile, fork, at));
+        let head = Head { title: title.clone(), ..Head::default() };
+        self.root_of.insert(id.clone(), profile.birth.root.clone());
+        let start = Start { durable: Seq(0), title, inherited_turns, message: AgentMessage::Start };
+        self.start_actor(id, profile.clone(), agent, start);
+        // Behind the actor's start, so that it hears when this is durable.
+        let batch = Batch { session: id.clone(), create, events, head };
+        let _ = self.journal.cast(JournalMessage::Append(batch));
+    }
+
+    /// Starts the actor of an agent that is not live.
+    pub(super) fn start_actor(&mut self, id: &AgentId, profile: Profile, agent: Agent, start: Start) {
+        let context = profile.birth.context;
+        let started = Observed::Started { label: profile.label.clone(), context, model: profile.model() };
+        let outcome = agent.outcome().cloned();
+        let init = AgentInit {
+            shared: Arc::clone(&self.shared),
+            journal: self.journal.clone(),
+            supervisor: self.myself.clone(),
+            id: id.clone(),
+            profile: profile.clone(),
+            agent,
+            durable: start.durable,
+            title: start.title,
+            inherited_turns: start.inherited_turns,
+        };
+        let spawned = ActorRuntime::<AgentActor>::spawn_linked_instant(None, AgentActor, init, self.root.clone());
+        let Ok((actor, _)) = spawned else {
+            // Only a taken name can fail here, and agents have none.
+            tracing::error!(agent = %id, "the actor of an agent could not be started");
+            return;
+        };
+        self.actors.insert(actor.get_id(), id.clone());
+        self.shared.router.connect(id, actor);
+        if let Some(tree) = self.tree_of(id) {
+            tree.add(id.clone(), profile, outcome, true);
+        }
+        self.say(id, started);
+        let _ = self.shared.router.send(id, start.message);
+    }
+}
+
+/// What an actor starts from.
+pub(super) struct Start {
+    pub(super) durable: Seq,
+    pub(super) title: String,
+    pub(super) inherited_turns: u32,
+    pub(super) message: AgentMessage,
+}
+
+struct Newborn {
+    agent: Agent,
+    fork: Option<ForkRef>,
+    first: Option<Arc<Message>>,
+}
+
+/// Decides and folds what cannot be refused: the first inputs of a life.
+fn tell(agent: &mut Agent, input: Input) -> Vec<Arc<Event>> {
+    let events = agent.decide(input, now()).unwrap_or_default();
+    for event in &events {
+        // What the kernel decides fits the state in which it was decided: INV LOG-2.
+        agent.apply(event).expect("a decided event applies");
+    }
+    events
+}
+
+fn descriptor(profile: &Profile) -> Option<SubagentDescribed> {
+    profile.birth.parent.as_ref()?;
+    let provider = match profile.birth.context {
+        Context::Fresh => "spawn",
+        Context::Fork => "fork",
+    };
+    Some(SubagentDescribed {
+        version: 2,
+        mode: "one-shot".into(),
+        provider: provider.into(),
+        label: Some(profile.label.clone()),
+        rest: Map::new(),
+    })
+}
+
+/// The first words of a prompt, on one line.
+pub(crate) fn title(text: &str) -> String {
+    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(TITLE_CHARS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}

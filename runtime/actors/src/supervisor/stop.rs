@@ -1,0 +1,106 @@
+//! Stops and rest.
+
+use std::time::Duration;
+
+use impresario_kernel::event::{Fact, QueueRule, TreeLifted};
+use impresario_kernel::{AgentId, Cause};
+use tokio::sync::oneshot;
+
+use super::tree::Waiter;
+use super::{SupervisorMessage, SupervisorState};
+use crate::agent::AgentMessage;
+use crate::error::Error;
+use crate::receipt::Receipt;
+
+/// How much longer than its agents a stop itself waits, so that what they abandon is in its receipt.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How long the real ends of a child's calls are waited for when its parent's turn is cancelled.
+const CHILD_DEADLINE: Duration = Duration::from_secs(10);
+
+impl SupervisorState {
+    pub(super) fn stop(
+        &mut self,
+        root: &AgentId,
+        cause: Cause,
+        deadline: Duration,
+        reply: oneshot::Sender<Result<Receipt, Error>>,
+    ) {
+        self.stops += 1;
+        let stop = self.stops;
+        let journal = self.journal.clone();
+        let Some(tree) = self.trees.get_mut(root) else {
+            let _ = reply.send(Err(self.no_such(root)));
+            return;
+        };
+        let stone = tree.tree.tombstone(root.clone(), cause.clone());
+        let epoch = stone.epoch;
+        tree.record(&journal, Fact::TreeTombstoned(stone));
+        tree.waiters.push(Waiter { reply, stop: Some((epoch, stop)) });
+        for agent in tree.tree.subtree(root) {
+            let (cause, queue) = (cause.clone(), QueueRule::Park);
+            // An agent without an actor has nothing to cancel.
+            let _ = self.shared.router.send(&agent, AgentMessage::Cancel { cause, queue, deadline });
+        }
+        let root = root.clone();
+        self.myself.send_after(deadline + GRACE, move || SupervisorMessage::StopTimedOut { root, stop });
+    }
+
+    pub(super) fn stop_timed_out(&mut self, root: &AgentId, stop: u64) {
+        let Some(tree) = self.trees.get_mut(root) else { return };
+        let late = tree.waiters.iter().position(|waiter| waiter.stop.is_some_and(|(_, number)| number == stop));
+        if let Some(at) = late {
+            let waiter = tree.waiters.remove(at);
+            let receipt = tree.receipt();
+            // Who asked may have left.
+            let _ = waiter.reply.send(Ok(receipt));
+        }
+    }
+
+    pub(super) fn quiesce(&mut self, root: &AgentId, reply: oneshot::Sender<Result<Receipt, Error>>) {
+        let Some(tree) = self.trees.get_mut(root) else {
+            let _ = reply.send(Err(self.no_such(root)));
+            return;
+        };
+        tree.waiters.push(Waiter { reply, stop: None });
+        self.check_rest(root);
+    }
+
+    fn no_such(&self, root: &AgentId) -> Error {
+        self.lost.clone().map_or_else(|| Error::UnknownAgent(root.clone()), Error::Store)
+    }
+
+    pub(super) fn agent_rests(&mut self, agent: &AgentId, handled: Option<u64>, unread: usize) {
+        let Some(tree) = self.tree_of(agent) else { return };
+        tree.set_rest(agent, handled);
+        if let Some(entry) = tree.agents.get_mut(agent) {
+            entry.unread = unread;
+        }
+        let root = tree.tree.root().clone();
+        self.check_rest(&root);
+    }
+
+    /// Answers whoever waits for rest, if there is rest, and lifts the tombstones of the stops among them.
+    pub(super) fn check_rest(&mut self, root: &AgentId) {
+        let journal = self.journal.clone();
+        let Some(tree) = self.trees.get_mut(root) else { return };
+        if tree.waiters.is_empty() || !tree.is_at_rest(&self.shared.router) {
+            return;
+        }
+        let receipt = tree.receipt();
+        for waiter in std::mem::take(&mut tree.waiters) {
+            if let Some((epoch, _)) = waiter.stop {
+                tree.record(&journal, Fact::TreeLifted(TreeLifted { agent: root.clone(), epoch }));
+            }
+            // Who asked may have left.
+            let _ = waiter.reply.send(Ok(receipt.clone()));
+        }
+        tree.refused = 0;
+    }
+
+    pub(super) fn cancel_child(&self, child: &AgentId) {
+        let message = AgentMessage::Cancel { cause: Cause::Parent, queue: QueueRule::Park, deadline: CHILD_DEADLINE };
+        // A child without an actor has nothing to cancel.
+        let _ = self.shared.router.send(child, message);
+    }
+}

@@ -1,0 +1,141 @@
+//! One live tree: its log, its slots, who is at rest.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use impresario_kernel::admission::Admission;
+use impresario_kernel::event::Fact;
+use impresario_kernel::tree::Tree;
+use impresario_kernel::{AgentId, AgentPath, CallKey, Event, Outcome, Seq, SessionHeader};
+use impresario_seams::{Batch, Head, NewSession};
+use ractor::ActorRef;
+use tokio::sync::oneshot;
+
+use super::Wait;
+use crate::delegation::Settled;
+use crate::error::Error;
+use crate::journal::JournalMessage;
+use crate::profile::Profile;
+use crate::receipt::{AgentEnd, Receipt};
+use crate::router::Router;
+use crate::shared::now;
+
+pub(crate) struct TreeState {
+    pub(super) tree: Tree,
+    /// Where the next fact of the tree log goes.
+    pub(super) next: Seq,
+    pub(super) durable: Seq,
+    pub(super) admission: Admission,
+    pub(super) agents: BTreeMap<AgentId, Entry>,
+    /// Children whose outcome answers a call.
+    pub(super) foreground: BTreeMap<AgentId, CallKey>,
+    pub(super) waits: Vec<Wait>,
+    /// Outcomes on their way to a parent.
+    pub(super) undelivered: BTreeSet<(AgentId, u32)>,
+    pub(super) waiters: Vec<Waiter>,
+    pub(super) refused: u32,
+    /// How many live agents are not at rest.
+    pub(super) busy: usize,
+}
+
+/// What is known of one agent.
+pub(super) struct Entry {
+    pub(super) profile: Profile,
+    /// How many messages it had handled when it said that it was at rest; `None` while it is not.
+    pub(super) rests: Option<u64>,
+    pub(super) is_live: bool,
+    pub(super) unread: usize,
+    pub(super) outcome: Option<Arc<Outcome>>,
+    /// Whether its parent has been given the outcome as the result of a call.
+    pub(super) is_read: bool,
+}
+
+/// Somebody who waits for rest.
+pub(super) struct Waiter {
+    pub(super) reply: oneshot::Sender<Result<Receipt, Error>>,
+    /// Set for stops: the tombstone to lift, and the number of the stop.
+    pub(super) stop: Option<(u64, u64)>,
+}
+
+impl TreeState {
+    pub(super) fn new(tree: Tree, next: Seq, running_max: usize) -> Self {
+        Self {
+            tree,
+            next,
+            durable: next,
+            admission: Admission::new(running_max),
+            agents: BTreeMap::new(),
+            foreground: BTreeMap::new(),
+            waits: vec![],
+            undelivered: BTreeSet::new(),
+            waiters: vec![],
+            refused: 0,
+            busy: 0,
+        }
+    }
+
+    /// Folds a fact in and hands it to the journal.
+    pub(super) fn record(&mut self, journal: &ActorRef<JournalMessage>, fact: Fact) {
+        self.tree.apply(&fact);
+        let event = Event::new(self.next, now(), fact);
+        let create = (self.next == Seq(0)).then(|| tree_session(self.tree.root()));
+        self.next = event.next_seq();
+        let session = self.tree.root().tree_log();
+        let batch = Batch { session, create, events: vec![Arc::new(event)], head: Head::default() };
+        // Behind the journal's end nothing is durable any more, and nothing follows.
+        let _ = journal.cast(JournalMessage::Append(batch));
+    }
+
+    /// Adds a live agent; it is busy until it says otherwise.
+    pub(super) fn add(&mut self, id: AgentId, profile: Profile, outcome: Option<Arc<Outcome>>, is_live: bool) {
+        self.busy += usize::from(is_live);
+        let entry = Entry { profile, rests: None, is_live, unread: 0, outcome, is_read: !is_live };
+        self.agents.insert(id, entry);
+    }
+
+    pub(super) fn set_rest(&mut self, agent: &AgentId, rests: Option<u64>) {
+        let Some(entry) = self.agents.get_mut(agent).filter(|entry| entry.is_live) else { return };
+        match (entry.rests, rests) {
+            (None, Some(_)) => self.busy -= 1,
+            (Some(_), None) => self.busy += 1,
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+        entry.rests = rests;
+    }
+
+    /// Nothing runs, nothing waits to run, nothing is on its way, nothing is still to be written.
+    pub(super) fn is_at_rest(&self, router: &Router) -> bool {
+        self.busy == 0
+            && self.undelivered.is_empty()
+            && self.durable >= self.next
+            && self.agents.iter().all(|(id, entry)| !entry.is_live || router.sent(id) == entry.rests)
+    }
+
+    pub(super) fn receipt(&self) -> Receipt {
+        let agents = self.tree.subtree(self.tree.root()).into_iter().map(|id| {
+            let entry = self.agents.get(&id);
+            AgentEnd {
+                path: self.tree.node(&id).map_or_else(AgentPath::root, |node| node.path.clone()),
+                outcome: entry.and_then(|entry| entry.outcome.as_ref()).map(|outcome| outcome.kind),
+                at_rest: entry.is_none_or(|entry| !entry.is_live || entry.rests.is_some()),
+                id,
+            }
+        });
+        let parked = self.agents.values().map(|entry| entry.unread).sum::<usize>();
+        Receipt { agents: agents.collect(), refused: self.refused, parked: u32::try_from(parked).unwrap_or(u32::MAX) }
+    }
+
+    /// How `child` came out, if it has.
+    pub(super) fn settled(&self, child: &AgentId) -> Option<Settled> {
+        let outcome = self.agents.get(child)?.outcome.clone()?;
+        let path = self.tree.node(child)?.path.clone();
+        Some(Settled { child: child.clone(), path, outcome })
+    }
+}
+
+/// The session of a tree's log.
+pub(crate) fn tree_session(root: &AgentId) -> Arc<NewSession> {
+    let header = SessionHeader::new(root.tree_log(), now());
+    let path = AgentPath::root();
+    Arc::new(NewSession { header, root: root.clone(), path, label: "tree".into(), fork: None })
+}
