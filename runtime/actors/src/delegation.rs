@@ -138,10 +138,10 @@ impl WaitArgs {
 }
 
 /// Reads a call's arguments; the error is for the model.
-pub(crate) fn parse<'a, T: Deserialize<'a>>(tool: &str, arguments: &'a str) -> Result<T, CallReport> {
+pub(crate) fn parse<'a, T: Deserialize<'a>>(tool: &str, arguments: &'a str) -> Result<T, Box<CallReport>> {
     let arguments = if arguments.trim().is_empty() { "{}" } else { arguments };
     serde_json::from_str(arguments)
-        .map_err(|error| CallReport::failed("ToolArgsError", "INVALID_ARGS", &format!("{tool}: {error}")))
+        .map_err(|error| CallReport::failed("ToolArgsError", "INVALID_ARGS", &format!("{tool}: {error}")).into())
 }
 
 /// A child that came to an end, as its parent is told.

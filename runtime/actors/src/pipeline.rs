@@ -48,14 +48,14 @@ pub(crate) async fn perform(shared: Arc<Shared>, call: PipelineCall, agent: Acto
 async fn run(shared: &Shared, call: PipelineCall) -> CallReport {
     let tool = match permitted(shared, &call.name, &call.authority) {
         Ok(tool) => Arc::clone(tool),
-        Err(report) => return report,
+        Err(report) => return *report,
     };
     let input = match input(&call.arguments) {
         Ok(input) => input,
-        Err(report) => return report,
+        Err(report) => return *report,
     };
     if let Err(report) = approved(shared, &call, &input).await {
-        return report;
+        return *report;
     }
     let context = ToolContext {
         agent: call.agent,
@@ -71,7 +71,7 @@ async fn run(shared: &Shared, call: PipelineCall) -> CallReport {
 }
 
 /// The tool, if there is one of this name and the agent may use it.
-fn permitted<'a>(shared: &'a Shared, name: &str, authority: &Authority) -> Result<&'a Arc<dyn Tool>, CallReport> {
+fn permitted<'a>(shared: &'a Shared, name: &str, authority: &Authority) -> Result<&'a Arc<dyn Tool>, Box<CallReport>> {
     let may = authority.tools.iter().any(|tool| tool == name);
     let tool = shared.tool(name);
     match tool {
@@ -82,25 +82,25 @@ fn permitted<'a>(shared: &'a Shared, name: &str, authority: &Authority) -> Resul
                 authority.access.as_str(),
                 authority.tools.join(", ")
             );
-            Err(CallReport::failed("ToolDeniedError", "TOOL_DENIED", &message))
+            Err(CallReport::failed("ToolDeniedError", "TOOL_DENIED", &message).into())
         }
         None => {
             let message = format!("there is no tool {name:?}; your tools are: {}", authority.tools.join(", "));
-            Err(CallReport::failed("ToolNotFoundError", "TOOL_NOT_FOUND", &message))
+            Err(CallReport::failed("ToolNotFoundError", "TOOL_NOT_FOUND", &message).into())
         }
     }
 }
 
-fn input(arguments: &str) -> Result<Value, CallReport> {
+fn input(arguments: &str) -> Result<Value, Box<CallReport>> {
     let arguments = if arguments.trim().is_empty() { "{}" } else { arguments };
     serde_json::from_str(arguments).map_err(|error| {
         let message = format!("the arguments are not JSON ({error}); send one JSON object");
-        CallReport::failed("ToolArgsError", "INVALID_ARGS", &message)
+        CallReport::failed("ToolArgsError", "INVALID_ARGS", &message).into()
     })
 }
 
 /// Under write access a command runs only when somebody says yes; with nobody to ask it does not.
-async fn approved(shared: &Shared, call: &PipelineCall, input: &Value) -> Result<(), CallReport> {
+async fn approved(shared: &Shared, call: &PipelineCall, input: &Value) -> Result<(), Box<CallReport>> {
     if &*call.name != SHELL || call.authority.access != Access::Write {
         return Ok(());
     }
@@ -117,7 +117,7 @@ async fn approved(shared: &Shared, call: &PipelineCall, input: &Value) -> Result
         return Ok(());
     }
     let message = "this command was not approved; go on without it, or say what you would have run";
-    Err(CallReport::failed("ApprovalDeniedError", "APPROVAL_DENIED", message))
+    Err(CallReport::failed("ApprovalDeniedError", "APPROVAL_DENIED", message).into())
 }
 
 fn succeeded(output: ToolOutput) -> CallReport {

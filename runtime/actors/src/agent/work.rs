@@ -134,17 +134,17 @@ impl AgentState {
             }
         };
         if let Err(report) = started {
-            let _ = myself.cast(AgentMessage::CallEnded { call: key, report });
+            let _ = myself.cast(AgentMessage::CallEnded { call: key, report: *report });
         }
         Task::Delegated
     }
 
-    fn may_use(&self, tool: &str) -> Result<(), CallReport> {
+    fn may_use(&self, tool: &str) -> Result<(), Box<CallReport>> {
         if self.profile.birth.authority.tools.iter().any(|name| name == tool) {
             return Ok(());
         }
         let message = format!("you were not granted {tool}; do the work yourself");
-        Err(CallReport::failed("ToolDeniedError", "SPAWN_NOT_GRANTED", &message))
+        Err(Box::new(CallReport::failed("ToolDeniedError", "SPAWN_NOT_GRANTED", &message)))
     }
 
     fn start_subagent(
@@ -152,11 +152,12 @@ impl AgentState {
         key: CallKey,
         id: &impresario_kernel::CallId,
         arguments: &str,
-    ) -> Result<(), CallReport> {
+    ) -> Result<(), Box<CallReport>> {
         self.may_use(SUBAGENT)?;
         let args: SubagentArgs = delegation::parse(SUBAGENT, arguments)?;
         if args.prompt.trim().is_empty() {
-            return Err(CallReport::failed("ToolArgsError", "INVALID_ARGS", "subagent: `prompt` is empty"));
+            let report = CallReport::failed("ToolArgsError", "INVALID_ARGS", "subagent: `prompt` is empty");
+            return Err(Box::new(report));
         }
         let (parent, call, call_id) = (self.id.clone(), key, id.clone());
         // A fork costs the same whatever the length of the log: the child shares it.
@@ -166,7 +167,7 @@ impl AgentState {
         Ok(())
     }
 
-    fn start_wait(&mut self, key: CallKey, arguments: &str) -> Result<(), CallReport> {
+    fn start_wait(&mut self, key: CallKey, arguments: &str) -> Result<(), Box<CallReport>> {
         self.may_use(WAIT_AGENTS)?;
         let args: WaitArgs = delegation::parse(WAIT_AGENTS, arguments)?;
         let wait = Wait { parent: self.id.clone(), call: key, args };
