@@ -1,0 +1,208 @@
+//! A model as an OpenAI-compatible streaming server: real adapters can be tried against scripted answers.
+
+mod wire;
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt, stream};
+use impresario_kernel::{Chunk, Failure};
+use impresario_seams::{ChunkStream, Model};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+/// The longest request that is read.
+const REQUEST_MAX: usize = 256 * 1024 * 1024;
+
+/// Serves `model` until `shutdown` is done: `POST /v1/chat/completions`, `GET /v1/models`, `GET /stats`.
+///
+/// # Errors
+/// What the listener says.
+pub async fn serve(
+    listener: TcpListener,
+    model: Arc<dyn Model>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let server = Server { model, stats: Arc::new(Stats::default()) };
+    let app = Router::new()
+        .route("/v1/chat/completions", post(complete))
+        .route("/v1/models", get(models))
+        .route("/stats", get(stats))
+        .layer(DefaultBodyLimit::max(REQUEST_MAX))
+        .with_state(server);
+    axum::serve(listener, app).with_graceful_shutdown(shutdown).await
+}
+
+#[derive(Clone)]
+struct Server {
+    model: Arc<dyn Model>,
+    stats: Arc<Stats>,
+}
+
+#[derive(Debug, Default)]
+struct Stats {
+    requests: AtomicU64,
+    open: AtomicU64,
+    aborted: AtomicU64,
+    completed: AtomicU64,
+    peak: AtomicU64,
+}
+
+/// What `GET /stats` answers.
+#[derive(Serialize)]
+struct Counted {
+    requests: u64,
+    open_streams: u64,
+    aborted_streams: u64,
+    completed_streams: u64,
+    peak_concurrency: u64,
+}
+
+async fn stats(State(server): State<Server>) -> Json<Counted> {
+    let count = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
+    let stats = &server.stats;
+    Json(Counted {
+        requests: count(&stats.requests),
+        open_streams: count(&stats.open),
+        aborted_streams: count(&stats.aborted),
+        completed_streams: count(&stats.completed),
+        peak_concurrency: count(&stats.peak),
+    })
+}
+
+async fn models(State(server): State<Server>) -> Json<Value> {
+    let provider = server.model.provider();
+    Json(json!({"object": "list", "data": [{"id": provider, "object": "model", "owned_by": "impresario"}]}))
+}
+
+async fn complete(State(server): State<Server>, body: Bytes) -> Response {
+    let open = OpenRequest::new(Arc::clone(&server.stats));
+    let (request, streams) = match wire::request(&body) {
+        Ok(request) => request,
+        Err(error) => {
+            let message = format!("the request does not read: {error}");
+            return open.close_with(failed(&Failure { status: Some(400), ..Failure::new("BAD_REQUEST", message) }));
+        }
+    };
+    let model = request.header.config.model.clone();
+    match server.model.stream(request).await {
+        Ok(chunks) if streams => events(chunks, &model, open),
+        Ok(chunks) => whole(chunks, &model, open).await,
+        Err(failure) => open.close_with(failed(&failure)),
+    }
+}
+
+/// A request that is being answered; counts itself out when it is dropped.
+struct OpenRequest {
+    stats: Arc<Stats>,
+    is_complete: AtomicBool,
+}
+
+impl OpenRequest {
+    fn new(stats: Arc<Stats>) -> Self {
+        stats.requests.fetch_add(1, Ordering::SeqCst);
+        let open = stats.open.fetch_add(1, Ordering::SeqCst) + 1;
+        stats.peak.fetch_max(open, Ordering::SeqCst);
+        Self { stats, is_complete: AtomicBool::new(false) }
+    }
+
+    fn complete(&self) {
+        self.is_complete.store(true, Ordering::SeqCst);
+    }
+
+    fn close_with(self, response: Response) -> Response {
+        self.complete();
+        response
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.stats.open.fetch_sub(1, Ordering::SeqCst);
+        let complete = self.is_complete.load(Ordering::SeqCst);
+        let counter = if complete { &self.stats.completed } else { &self.stats.aborted };
+        counter.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Chunks as server-sent events.
+fn events(chunks: ChunkStream, model: &str, open: OpenRequest) -> Response {
+    let mut encoder = wire::Encoder::new(model);
+    let lines = chunks.flat_map(move |chunk| {
+        let values = match chunk {
+            Ok(chunk) => encoder.encode(&chunk),
+            Err(failure) => vec![wire::error(&failure)],
+        };
+        stream::iter(values.into_iter().map(|value| format!("data: {value}\n\n")))
+    });
+    let done = stream::iter(["data: [DONE]\n\n".to_owned()]);
+    let body = Counting { lines: lines.chain(done).boxed(), open };
+    let mut response = Response::new(Body::from_stream(body));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    response
+}
+
+/// A body that knows whether it was sent to its end.
+struct Counting {
+    lines: BoxStream<'static, String>,
+    open: OpenRequest,
+}
+
+impl Stream for Counting {
+    type Item = Result<Bytes, Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let line = self.lines.poll_next_unpin(context);
+        if matches!(&line, Poll::Ready(Some(line)) if line.contains("[DONE]")) {
+            self.open.complete();
+        }
+        line.map(|line| line.map(|line| Ok(Bytes::from(line))))
+    }
+}
+
+/// The whole answer at once, for clients that do not stream.
+async fn whole(mut chunks: ChunkStream, model: &str, open: OpenRequest) -> Response {
+    let mut assembler = impresario_kernel::assembler::Assembler::default();
+    while let Some(chunk) = chunks.next().await {
+        match chunk {
+            Ok(chunk) => {
+                assembler.push(&chunk);
+                if matches!(chunk, Chunk::Finish { .. }) {
+                    break;
+                }
+            }
+            Err(failure) => return open.close_with(failed(&failure)),
+        }
+    }
+    open.close_with(Json(wire::completion(model, &assembler)).into_response())
+}
+
+fn failed(failure: &Failure) -> Response {
+    let status = failure.status.and_then(|status| StatusCode::from_u16(status).ok()).unwrap_or_else(|| {
+        match failure.code.as_str() {
+            "RATE_LIMIT" => StatusCode::TOO_MANY_REQUESTS,
+            "AUTH" => StatusCode::UNAUTHORIZED,
+            "QUOTA" => StatusCode::PAYMENT_REQUIRED,
+            "UNKNOWN_MODEL" => StatusCode::NOT_FOUND,
+            "SERVER" | "TRANSPORT" | "TIMEOUT" => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::BAD_REQUEST,
+        }
+    });
+    let mut response = (status, Json(wire::error(failure))).into_response();
+    if let Some(wait) = failure.provider_retry_after_ms {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.div_ceil(1000)));
+    }
+    response
+}

@@ -1,0 +1,178 @@
+//! The chat-completions form, from the server's side.
+
+use std::sync::Arc;
+
+use impresario_kernel::assembler::Assembler;
+use impresario_kernel::message::joined_text;
+use impresario_kernel::{
+    AgentPath, Block, Chunk, Failure, FinishReason, Message, RequestConfig, RequestHeader, Role, Source, Usage,
+};
+use impresario_seams::{ModelRequest, ModelScope};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+#[derive(Deserialize)]
+struct Body {
+    #[serde(default)]
+    model: String,
+    messages: Vec<WireMessage>,
+    #[serde(default)]
+    stream: bool,
+}
+
+#[derive(Deserialize)]
+struct WireMessage {
+    role: String,
+    #[serde(default)]
+    content: Value,
+    #[serde(default)]
+    tool_calls: Vec<WireCall>,
+    #[serde(default)]
+    tool_call_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WireCall {
+    id: String,
+    function: WireFunction,
+}
+
+#[derive(Deserialize)]
+struct WireFunction {
+    name: String,
+    #[serde(default)]
+    arguments: String,
+}
+
+/// The request, and whether it is to be streamed.
+pub(super) fn request(body: &[u8]) -> Result<(ModelRequest, bool), serde_json::Error> {
+    let body: Body = serde_json::from_slice(body)?;
+    let config = RequestConfig { provider: "scripted".into(), model: body.model, max_tokens: None, rest: Map::new() };
+    let header = Arc::new(RequestHeader { config, system: None, tools: None, rest: Map::new() });
+    let messages = body.messages.into_iter().enumerate().filter(|(_, message)| message.role != "system");
+    let messages = messages.map(|(at, wire)| Arc::new(message(at, wire))).collect();
+    // Over HTTP nobody says who asks.
+    let scope = ModelScope { agent: "http".into(), path: AgentPath::root(), turn: 0, step: 0, attempt: 0 };
+    Ok((ModelRequest { header, messages, scope }, body.stream))
+}
+
+fn message(at: usize, wire: WireMessage) -> Message {
+    let id = format!("http-{at}");
+    let text = content_text(&wire.content);
+    if let Some(call) = wire.tool_call_id {
+        let is_error = is_error(&text);
+        return Message::tool_result(id, &call.into(), vec![Block::text(text)], is_error);
+    }
+    if wire.role != "assistant" {
+        return Message::user(id, text);
+    }
+    let mut content = vec![];
+    if !text.is_empty() {
+        content.push(Block::text(text));
+    }
+    content.extend(wire.tool_calls.into_iter().map(|call| Block::ToolCall {
+        id: call.id.into(),
+        name: call.function.name.into(),
+        arguments: call.function.arguments.into(),
+    }));
+    Message { id: id.into(), role: Role::Assistant, content, source: Source::of("model") }
+}
+
+/// The wire does not say whether a call failed; the text does: `Error: …`, or a subagent's `[root/a1 failed · …]`.
+fn is_error(text: &str) -> bool {
+    let head = text.lines().next().unwrap_or_default();
+    let ended = |kind: &str| head.starts_with('[') && head.contains(&format!(" {kind} · agent "));
+    text.starts_with("Error") || ["failed", "cancelled", "crashed", "refused"].into_iter().any(ended)
+}
+
+fn content_text(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n"),
+        _ => String::new(),
+    }
+}
+
+/// Turns chunks into stream events.
+pub(super) struct Encoder {
+    model: String,
+    /// The block index of each call, in order: their place is the wire's index.
+    calls: Vec<u32>,
+}
+
+impl Encoder {
+    pub(super) fn new(model: &str) -> Self {
+        Self { model: model.to_owned(), calls: vec![] }
+    }
+
+    pub(super) fn encode(&mut self, chunk: &Chunk) -> Vec<Value> {
+        match chunk {
+            Chunk::TextDelta { text, .. } => vec![self.delta(json!({"content": text}), None)],
+            Chunk::ReasoningDelta { text, .. } => vec![self.delta(json!({"reasoning_content": text}), None)],
+            Chunk::ToolCallDelta { index, id, name, arguments_delta } => {
+                let known = self.calls.iter().position(|call| call == index);
+                let call = match known {
+                    Some(at) => json!({"index": at, "function": {"arguments": arguments_delta}}),
+                    None => {
+                        self.calls.push(*index);
+                        let function = json!({"name": name, "arguments": arguments_delta});
+                        json!({"index": self.calls.len() - 1, "id": id, "type": "function", "function": function})
+                    }
+                };
+                vec![self.delta(json!({"tool_calls": [call]}), None)]
+            }
+            Chunk::Usage { usage } => {
+                vec![
+                    json!({"object": "chat.completion.chunk", "model": self.model, "choices": [], "usage": tokens(usage)}),
+                ]
+            }
+            Chunk::Finish { reason, .. } => vec![self.delta(json!({}), Some(finish(reason)))],
+            Chunk::BlockStart { .. } | Chunk::BlockEnd { .. } => vec![],
+        }
+    }
+
+    fn delta(&self, delta: Value, finish: Option<&str>) -> Value {
+        let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
+        json!({"id": "mock", "object": "chat.completion.chunk", "model": self.model, "choices": [choice]})
+    }
+}
+
+fn finish(reason: &FinishReason) -> &'static str {
+    match reason {
+        FinishReason::ToolCalls => "tool_calls",
+        FinishReason::MaxTokens => "length",
+        FinishReason::Stop | FinishReason::Aborted { .. } | FinishReason::Error { .. } | FinishReason::Other(_) => {
+            "stop"
+        }
+    }
+}
+
+fn tokens(usage: &Usage) -> Value {
+    let (input, output) = (usage.input_tokens, usage.output_tokens);
+    json!({"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output})
+}
+
+pub(super) fn completion(model: &str, answer: &Assembler) -> Value {
+    let blocks = answer.blocks();
+    let calls: Vec<Value> = blocks
+        .iter()
+        .filter_map(|block| match block {
+            Block::ToolCall { id, name, arguments } => {
+                Some(json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}))
+            }
+            Block::Text { .. } | Block::Reasoning { .. } | Block::ToolResult { .. } | Block::Other(_) => None,
+        })
+        .collect();
+    let mut message = json!({"role": "assistant", "content": joined_text(&blocks)});
+    if !calls.is_empty() {
+        message["tool_calls"] = calls.into();
+    }
+    let reason = answer.finish().map_or("stop", finish);
+    let choice = json!({"index": 0, "message": message, "finish_reason": reason});
+    let usage = answer.usage().map(|usage| tokens(&usage));
+    json!({"id": "mock", "object": "chat.completion", "model": model, "choices": [choice], "usage": usage})
+}
+
+pub(super) fn error(failure: &Failure) -> Value {
+    json!({"error": {"message": failure.message, "code": failure.code, "type": failure.code}})
+}
