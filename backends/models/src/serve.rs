@@ -190,16 +190,15 @@ async fn whole(mut chunks: ChunkStream, model: &str, open: OpenRequest) -> Respo
 }
 
 fn failed(failure: &Failure) -> Response {
-    let status = failure.status.and_then(|status| StatusCode::from_u16(status).ok()).unwrap_or_else(|| {
-        match failure.code.as_str() {
-            "RATE_LIMIT" => StatusCode::TOO_MANY_REQUESTS,
-            "AUTH" => StatusCode::UNAUTHORIZED,
-            "QUOTA" => StatusCode::PAYMENT_REQUIRED,
-            "UNKNOWN_MODEL" => StatusCode::NOT_FOUND,
-            "SERVER" | "TRANSPORT" | "TIMEOUT" => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::BAD_REQUEST,
-        }
-    });
+    let of_code = match failure.code.as_str() {
+        "RATE_LIMIT" => StatusCode::TOO_MANY_REQUESTS,
+        "AUTH" => StatusCode::UNAUTHORIZED,
+        "QUOTA" => StatusCode::PAYMENT_REQUIRED,
+        "UNKNOWN_MODEL" => StatusCode::NOT_FOUND,
+        "SERVER" | "TRANSPORT" | "TIMEOUT" => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::BAD_REQUEST,
+    };
+    let status = failure.status.and_then(|status| StatusCode::from_u16(status).ok()).unwrap_or(of_code);
     let mut response = (status, Json(wire::error(failure))).into_response();
     if let Some(wait) = failure.provider_retry_after_ms {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.div_ceil(1000)));

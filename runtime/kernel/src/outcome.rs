@@ -39,7 +39,7 @@ impl Failure {
 
     /// Whether asking again may help.
     pub fn is_retryable(&self) -> bool {
-        ["EMPTY_RESPONSE", "RATE_LIMIT", "SERVER", "TIMEOUT", "TRANSPORT", "STREAM_CLOSED"]
+        ["EMPTY_RESPONSE", "MALFORMED_RESPONSE", "RATE_LIMIT", "SERVER", "STREAM_CLOSED", "TIMEOUT", "TRANSPORT"]
             .contains(&self.code.as_str())
     }
 

@@ -111,7 +111,7 @@ fn lead(view: &View<'_>) -> Answer {
     let subagents: Vec<&Answered<'_>> = answered.iter().filter(|answered| answered.tool == "subagent").collect();
     let is_check = |answered: &&&Answered<'_>| answered.arguments.contains("\"fork\"");
     let (checks, parts): (Vec<&Answered<'_>>, Vec<&Answered<'_>>) =
-        subagents.iter().partition(|answered| is_check(&answered));
+        subagents.iter().partition(|answered| is_check(answered));
     let Some(listing) = answered.iter().find(|answered| answered.tool == "list_dir") else {
         let arguments = json!({"path": ".", "recursive": false, "max_entries": 5000});
         return Answer::calls("I look at the folder first.", vec![call("list_dir", arguments)]);

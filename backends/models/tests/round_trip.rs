@@ -1,0 +1,137 @@
+//! The real adapter against the served script.
+#![cfg(all(feature = "openai", feature = "serve"))]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use impresario_kernel::assembler::Assembler;
+use impresario_kernel::{
+    AgentPath, Block, Chunk, Failure, FinishReason, Message, RequestConfig, RequestHeader, Role, Source,
+};
+use impresario_models::openai::{OpenAiModel, OpenAiOptions};
+use impresario_models::scripted::{Answer, ScriptedModel};
+use impresario_models::serve::serve;
+use impresario_seams::{Model, ModelRequest, ModelScope};
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+struct Served {
+    base: String,
+    _stop: oneshot::Sender<()>,
+}
+
+async fn start(model: ScriptedModel) -> Served {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let (stop, stopped) = oneshot::channel::<()>();
+    tokio::spawn(serve(listener, Arc::new(model), async {
+        let _ = stopped.await;
+    }));
+    Served { base, _stop: stop }
+}
+
+impl Served {
+    fn client(&self) -> OpenAiModel {
+        OpenAiModel::new(OpenAiOptions {
+            provider: "openai".into(),
+            base_url: format!("{}/v1", self.base),
+            api_key: Some("k".into()),
+            idle_timeout: Duration::from_secs(20),
+        })
+    }
+
+    async fn stats(&self) -> Value {
+        let text = reqwest::get(format!("{}/stats", self.base)).await.unwrap().text().await.unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+fn request(messages: Vec<Message>) -> ModelRequest {
+    let config =
+        RequestConfig { provider: "openai".into(), model: "any".into(), max_tokens: None, rest: Default::default() };
+    let header = RequestHeader { config, system: Some("be brief".into()), tools: None, rest: Default::default() };
+    let scope = ModelScope { agent: "a".into(), path: AgentPath::root(), turn: 1, step: 1, attempt: 0 };
+    let messages = messages.into_iter().map(Arc::new).collect();
+    ModelRequest { header: Arc::new(header), messages, scope }
+}
+
+async fn ask(model: &OpenAiModel, messages: Vec<Message>) -> Result<Assembler, Failure> {
+    let chunks: Vec<Chunk> = model.stream(request(messages)).await?.try_collect().await?;
+    let mut answer = Assembler::default();
+    chunks.iter().for_each(|chunk| answer.push(chunk));
+    Ok(answer)
+}
+
+#[tokio::test]
+async fn a_fan_out_goes_round_through_http() {
+    let served = start(ScriptedModel::builtin()).await;
+    let client = served.client();
+    let prompt = Message::user("1", "[[FANOUT n=3 tool=subagent]]");
+    let first = ask(&client, vec![prompt.clone()]).await.unwrap();
+    assert_eq!(first.finish(), Some(&FinishReason::ToolCalls));
+    assert!(first.usage().is_some_and(|usage| usage.output_tokens > 0));
+    let blocks = first.blocks();
+    let content = blocks.clone();
+    let mut messages =
+        vec![prompt, Message { id: "2".into(), role: Role::Assistant, content, source: Source::of("model") }];
+    for (at, block) in blocks.iter().enumerate() {
+        let Block::ToolCall { id, arguments, .. } = block else { continue };
+        assert!(arguments.contains(&format!("[[LEAF {at}]]")), "{arguments}");
+        let failed = at == 2;
+        let text = if failed { "[root/leaf-2 failed · agent x]\nno" } else { "[root/leaf completed · agent x]\nok" };
+        messages.push(Message::tool_result(format!("r{at}"), id, vec![Block::text(text)], failed));
+    }
+    let last = ask(&client, messages).await.unwrap();
+    assert_eq!(last.blocks(), [Block::text("fanout done results=2 failed=1")]);
+    let stats = served.stats().await;
+    assert_eq!(
+        (&stats["requests"], &stats["completed_streams"], &stats["open_streams"]),
+        (&2.into(), &2.into(), &0.into())
+    );
+}
+
+#[tokio::test]
+async fn failures_keep_their_code_and_their_wait() {
+    let failure = |view: &impresario_models::scripted::View<'_>| {
+        let (_, prompt) = view.prompt().unwrap_or_default();
+        let failure = Failure::new(&prompt, "as asked");
+        Answer::failure(Failure { provider_retry_after_ms: Some(3_000), ..failure })
+    };
+    let served = start(ScriptedModel::from_fn(failure)).await;
+    for code in ["RATE_LIMIT", "AUTH", "QUOTA", "UNKNOWN_MODEL", "SERVER"] {
+        let failure = ask(&served.client(), vec![Message::user("1", code)]).await.unwrap_err();
+        assert_eq!((failure.code.as_str(), failure.provider_retry_after_ms), (code, Some(3_000)));
+        assert!(failure.message.contains("as asked"), "{}", failure.message);
+    }
+}
+
+#[tokio::test]
+async fn dropping_the_stream_closes_the_connection() {
+    let text = "word ".repeat(2_000_000);
+    let served = start(ScriptedModel::from_fn(move |_| Answer::text(text.clone()))).await;
+    let mut stream = served.client().stream(request(vec![Message::user("1", "talk")])).await.unwrap();
+    stream.next().await.unwrap().unwrap();
+    drop(stream);
+    while served.stats().await["aborted_streams"] != 1 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(served.stats().await["open_streams"], 0);
+}
+
+#[tokio::test]
+async fn nobody_at_the_address_is_a_transport_failure_that_names_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
+    drop(listener);
+    let options = OpenAiOptions {
+        provider: "openai".into(),
+        base_url: base_url.clone(),
+        api_key: None,
+        idle_timeout: Duration::from_secs(5),
+    };
+    let failure = ask(&OpenAiModel::new(options), vec![Message::user("1", "x")]).await.unwrap_err();
+    assert_eq!(failure.code, "TRANSPORT");
+    assert!(failure.message.contains(&base_url) && failure.is_retryable(), "{}", failure.message);
+}
