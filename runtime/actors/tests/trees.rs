@@ -1,0 +1,361 @@
+//! Trees of agents on scripted models and the memory store: what a caller sees, and what the logs say of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use futures::future::BoxFuture;
+use impresario_actors::{AgentSpec, Limits, Options, Runtime, Seen};
+use impresario_kernel::event::ToolSchema;
+use impresario_kernel::invariant::check_log;
+use impresario_kernel::{
+    Access, Agent, AgentId, Cause, Event, Fact, OutcomeKind, Overlap, RetryPolicy, Seq, Spec, TurnLimits,
+};
+use impresario_models::scripted::ScriptedModel;
+use impresario_seams::{
+    Commit, Lease, Observed, SessionFilter, SessionInfo, Store, StoreError, Tool, ToolContext, ToolError, ToolOutput,
+};
+use impresario_stores::MemoryStore;
+use serde_json::{Value, json};
+
+/// A tool of one line.
+struct Small {
+    name: &'static str,
+    run: fn(ToolContext) -> BoxFuture<'static, Result<ToolOutput, ToolError>>,
+}
+
+impl Tool for Small {
+    fn schema(&self) -> Arc<ToolSchema> {
+        Arc::new(ToolSchema { name: self.name.into(), description: "a test tool".into(), parameters: json!({}) })
+    }
+
+    fn overlap(&self) -> Overlap {
+        Overlap::Parallel
+    }
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    fn run(&self, _: Value, ctx: ToolContext) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+        (self.run)(ctx)
+    }
+}
+
+fn panics() -> Arc<dyn Tool> {
+    Arc::new(Small { name: "panic_now", run: |_| Box::pin(async { panic!("as asked") }) })
+}
+
+/// Runs until it is cancelled.
+fn lingers() -> Arc<dyn Tool> {
+    Arc::new(Small {
+        name: "linger",
+        run: |ctx: ToolContext| {
+            Box::pin(async move {
+                ctx.cancel.cancelled().await;
+                Err(ToolError::aborted())
+            })
+        },
+    })
+}
+
+/// Never ends, whatever anybody says.
+fn hangs() -> Arc<dyn Tool> {
+    Arc::new(Small { name: "hang", run: |_| Box::pin(std::future::pending()) })
+}
+
+async fn start(store: Arc<dyn Store>, limits: Limits) -> Runtime {
+    let options = Options {
+        store,
+        models: vec![Arc::new(ScriptedModel::builtin())],
+        tools: vec![panics(), lingers(), hangs()],
+        approver: None,
+        limits,
+    };
+    Runtime::start(options).await.unwrap()
+}
+
+fn spec() -> AgentSpec {
+    AgentSpec::new("scripted", "builtin", std::env::temp_dir())
+}
+
+/// A store, a tree that was run on it, and what the root said last.
+struct Ran {
+    store: Arc<MemoryStore>,
+    runtime: Runtime,
+    root: AgentId,
+    text: String,
+}
+
+async fn run_with(limits: Limits, prompt: &str) -> Ran {
+    let store = Arc::new(MemoryStore::new());
+    let runtime = start(store.clone(), limits).await;
+    let root = runtime.spawn(spec()).await.unwrap();
+    root.followup(prompt).await.unwrap();
+    let receipt = runtime.quiesce(root.id()).await.unwrap();
+    assert!(receipt.at_rest(), "{receipt:?}");
+    let outcome = root.outcome().await.unwrap().unwrap();
+    Ran { store, runtime, root: root.id().clone(), text: outcome.text.to_string() }
+}
+
+async fn run(prompt: &str) -> Ran {
+    run_with(Limits { running_max: 64, descendants_max: 10_000, ..Limits::default() }, prompt).await
+}
+
+async fn log_of(store: &dyn Store, id: &AgentId) -> Vec<Arc<Event>> {
+    store.read(id.clone(), Seq(0)).try_collect().await.unwrap()
+}
+
+fn any_spec() -> Arc<Spec> {
+    let config = impresario_kernel::RequestConfig {
+        provider: "any".into(),
+        model: "any".into(),
+        max_tokens: None,
+        rest: Default::default(),
+    };
+    let header = impresario_kernel::RequestHeader { config, system: None, tools: None, rest: Default::default() };
+    Arc::new(Spec {
+        header: Arc::new(header),
+        overlap: Arc::default(),
+        context: None,
+        limits: TurnLimits::default(),
+        retry: RetryPolicy::default(),
+    })
+}
+
+/// Every log of the tree folds and keeps every invariant; all agents are at rest. Returns the agents by path.
+async fn verified(store: &dyn Store, root: &AgentId) -> Vec<(SessionInfo, Agent)> {
+    let mut infos = store.list(SessionFilter { root: Some(root.clone()), ..SessionFilter::default() }).await.unwrap();
+    infos.sort_by_key(|info| info.new.path.clone());
+    let mut agents = vec![];
+    for info in infos {
+        let events = log_of(store, info.id()).await;
+        assert_eq!(check_log(&info.new.header, &events), [], "{}", info.new.path);
+        let agent = Agent::fold(any_spec(), events.iter()).unwrap();
+        assert!(agent.turn().is_idle(), "{} has an open turn", info.new.path);
+        assert_eq!(info.head.outcome, agent.outcome().map(|outcome| outcome.kind), "{}", info.new.path);
+        agents.push((info, agent));
+    }
+    agents
+}
+
+fn count(agents: &[(SessionInfo, Agent)], kind: OutcomeKind) -> usize {
+    agents.iter().filter(|(info, _)| info.head.outcome == Some(kind)).count()
+}
+
+#[tokio::test]
+async fn a_fan_out_of_64_brings_every_result_back() {
+    let ran = run("[[FANOUT n=64 tool=subagent]]").await;
+    assert_eq!(ran.text, "fanout done results=64");
+    let agents = verified(&*ran.store, &ran.root).await;
+    assert_eq!((agents.len(), count(&agents, OutcomeKind::Completed)), (65, 65));
+    let tree = log_of(&*ran.store, &ran.root.tree_log()).await;
+    let delivered = tree.iter().filter(|event| matches!(event.fact, Fact::TreeDelivered(_))).count();
+    assert_eq!(delivered, 64);
+    ran.runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn any_limit_on_running_turns_gets_a_chain_and_a_fan_out_done() {
+    for running_max in [1, 2, 3] {
+        let limits = Limits { running_max, depth_max: 9, ..Limits::default() };
+        assert_eq!(run_with(limits.clone(), "[[FANOUT n=7 tool=subagent]]").await.text, "fanout done results=7");
+        let chain = run_with(limits, "[[CHAIN d=6]]").await;
+        assert_eq!(chain.text, "chain 6 -> chain 5 -> chain 4 -> chain 3 -> chain 2 -> chain 1 -> chain end");
+        assert_eq!(verified(&*chain.store, &chain.root).await.len(), 7);
+    }
+}
+
+#[tokio::test]
+async fn depth_is_bounded_and_the_refusal_is_told() {
+    let limits = Limits { depth_max: 2, ..Limits::default() };
+    let ran = run_with(limits, "[[CHAIN d=4]]").await;
+    assert!(ran.text.contains("2 deep"), "{}", ran.text);
+    assert_eq!(verified(&*ran.store, &ran.root).await.len(), 3);
+}
+
+#[tokio::test]
+async fn agents_in_the_background_are_waited_for_and_told_once() {
+    let ran = run("[[FANOUT n=5 tool=subagent background=true latency=5]]").await;
+    assert_eq!(ran.text, "fanout done results=5");
+    let agents = verified(&*ran.store, &ran.root).await;
+    assert_eq!(count(&agents, OutcomeKind::Completed), 6);
+    let (_, root) = &agents[0];
+    assert!(root.inbox().is_empty(), "a notice was left behind: {:?}", root.inbox());
+}
+
+#[tokio::test]
+async fn a_fork_sees_its_parents_conversation_without_a_copy() {
+    let ran = run("[[FANOUT n=3 tool=subagent context=fork]]").await;
+    assert_eq!(ran.text, "fanout done results=3");
+    let agents = verified(&*ran.store, &ran.root).await;
+    let (parent, root) = &agents[0];
+    for (info, child) in &agents[1..] {
+        let fork = info.new.fork.as_ref().expect("a fork refers to its parent");
+        assert_eq!(fork.session, *parent.id());
+        assert_eq!(root.messages()[..2], child.messages()[..2]);
+        assert_eq!(child.header(), root.header(), "the request starts with the same bytes");
+    }
+}
+
+#[tokio::test]
+async fn a_panic_in_one_childs_tool_and_a_failing_model_leave_the_rest_working() {
+    let ran = run("[[FANOUT n=6 tool=subagent panic=2 fail=5]]").await;
+    assert_eq!(ran.text, "fanout done results=5 failed=1");
+    let agents = verified(&*ran.store, &ran.root).await;
+    assert_eq!((count(&agents, OutcomeKind::Completed), count(&agents, OutcomeKind::Failed)), (6, 1));
+    let panicked = agents.iter().find(|(info, _)| info.new.path.as_str() == "root/leaf-2").unwrap();
+    assert_eq!(&*panicked.1.outcome().unwrap().text, "leaf 2: Error: the tool panicked: as asked");
+}
+
+#[tokio::test]
+async fn a_stop_in_mid_fan_out_ends_every_agent_with_an_outcome() {
+    let store = Arc::new(MemoryStore::new());
+    let limits = Limits { running_max: 4, ..Limits::default() };
+    let runtime = start(store.clone(), limits).await;
+    let mut seen = runtime.subscribe();
+    let root = runtime.spawn(spec()).await.unwrap();
+    root.followup("[[FANOUT n=12 tool=subagent leaf=\"tool=linger\"]]").await.unwrap();
+    let mut lingering = 0;
+    while lingering < 4 {
+        match seen.next().await.unwrap() {
+            Seen::Event(event) => {
+                lingering +=
+                    usize::from(matches!(event.what, Observed::ToolStarted { ref tool, .. } if &**tool == "linger"))
+            }
+            Seen::Missed(missed) => panic!("missed {missed}"),
+        }
+    }
+    let receipt = runtime.stop(root.id(), Cause::user("SIGINT"), Duration::from_secs(10)).await.unwrap();
+    assert!(receipt.at_rest(), "{receipt:?}");
+    assert_eq!(receipt.agents.len(), 13);
+    assert!(receipt.agents.iter().all(|agent| agent.outcome == Some(OutcomeKind::Cancelled)), "{receipt:?}");
+    let agents = verified(&*store, root.id()).await;
+    assert_eq!(count(&agents, OutcomeKind::Cancelled), 13);
+    // The tree goes on when it is told to.
+    root.followup("[[SAY still here]]").await.unwrap();
+    runtime.quiesce(root.id()).await.unwrap();
+    assert_eq!(&*root.outcome().await.unwrap().unwrap().text, "still here");
+}
+
+#[tokio::test]
+async fn what_does_not_end_in_time_is_abandoned_by_name() {
+    let store = Arc::new(MemoryStore::new());
+    let runtime = start(store.clone(), Limits::default()).await;
+    let mut seen = runtime.subscribe();
+    let root = runtime.spawn(spec()).await.unwrap();
+    root.followup("[[TOOL hang]]").await.unwrap();
+    loop {
+        if let Seen::Event(event) = seen.next().await.unwrap()
+            && matches!(event.what, Observed::ToolStarted { .. })
+        {
+            break;
+        }
+    }
+    let receipt = runtime.stop(root.id(), Cause::user("SIGINT"), Duration::from_millis(50)).await.unwrap();
+    assert!(receipt.at_rest(), "{receipt:?}");
+    let log = log_of(&*store, root.id()).await;
+    let codes: Vec<_> = log
+        .iter()
+        .filter_map(|event| match &event.fact {
+            Fact::ToolResult(result) => result.error.as_ref().map(|error| error.code.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(codes, ["ABANDONED"]);
+}
+
+/// A store whose commits can be made to fail, or to stand still.
+struct Moody {
+    store: MemoryStore,
+    failures: AtomicUsize,
+}
+
+impl Store for Moody {
+    fn commit(&self, commit: Commit) -> BoxFuture<'static, Result<(), StoreError>> {
+        let fails = self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+        if fails {
+            return Box::pin(async { Err(StoreError::Full { location: "moody".into() }) });
+        }
+        self.store.commit(commit)
+    }
+
+    fn info(&self, id: AgentId) -> BoxFuture<'static, Result<Option<SessionInfo>, StoreError>> {
+        self.store.info(id)
+    }
+
+    fn read(&self, id: AgentId, from: Seq) -> futures::stream::BoxStream<'static, Result<Arc<Event>, StoreError>> {
+        self.store.read(id, from)
+    }
+
+    fn list(&self, filter: SessionFilter) -> BoxFuture<'static, Result<Vec<SessionInfo>, StoreError>> {
+        self.store.list(filter)
+    }
+
+    fn put_artifact(&self, owner: AgentId, bytes: Vec<u8>) -> BoxFuture<'static, Result<String, StoreError>> {
+        self.store.put_artifact(owner, bytes)
+    }
+
+    fn artifact(&self, name: String) -> BoxFuture<'static, Result<Option<Vec<u8>>, StoreError>> {
+        self.store.artifact(name)
+    }
+
+    fn location(&self) -> String {
+        "moody".into()
+    }
+
+    fn lease(&self) -> BoxFuture<'static, Result<Lease, StoreError>> {
+        self.store.lease()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_stalls_the_work_and_loses_nothing() {
+    let store = Arc::new(Moody { store: MemoryStore::new(), failures: AtomicUsize::new(3) });
+    let runtime = start(store.clone(), Limits::default()).await;
+    let mut seen = runtime.subscribe();
+    let root = runtime.spawn(spec()).await.unwrap();
+    root.followup("[[FANOUT n=3 tool=subagent]]").await.unwrap();
+    runtime.quiesce(root.id()).await.unwrap();
+    assert_eq!(&*root.outcome().await.unwrap().unwrap().text, "fanout done results=3");
+    verified(&*store, root.id()).await;
+    let mut stalls = 0;
+    drop(runtime);
+    while let Some(Seen::Event(event)) = seen.next().await {
+        stalls += usize::from(matches!(event.what, Observed::Stalled { .. }));
+        if matches!(&event.what, Observed::Ended { outcome, .. } if outcome.text.starts_with("fanout")) {
+            break;
+        }
+    }
+    assert_eq!(stalls, 1, "a full disk is said once");
+}
+
+#[tokio::test]
+async fn a_tree_whose_process_died_comes_back_with_honest_ends() {
+    let store = Arc::new(MemoryStore::new());
+    let runtime = start(store.clone(), Limits::default()).await;
+    let mut seen = runtime.subscribe();
+    let root = runtime.spawn(spec()).await.unwrap().id().clone();
+    let handle = runtime.open(&root, spec()).await.unwrap();
+    handle.followup("[[FANOUT n=3 tool=subagent leaf=\"tool=linger\"]]").await.unwrap();
+    let mut lingering = 0;
+    while lingering < 3 {
+        if let Seen::Event(event) = seen.next().await.unwrap() {
+            lingering +=
+                usize::from(matches!(event.what, Observed::ToolStarted { ref tool, .. } if &**tool == "linger"));
+        }
+    }
+    // Dropping a runtime equals a crash.
+    drop(runtime);
+    let runtime = start(store.clone(), Limits::default()).await;
+    let handle = runtime.open(&root, spec()).await.unwrap();
+    let agents = verified(&*store, &root).await;
+    assert_eq!(count(&agents, OutcomeKind::Crashed), 4);
+    let tree = log_of(&*store, &root.tree_log()).await;
+    assert_eq!(tree.iter().filter(|event| matches!(event.fact, Fact::TreeDelivered(_))).count(), 3);
+    handle.followup("[[SAY back]]").await.unwrap();
+    runtime.quiesce(&root).await.unwrap();
+    assert_eq!(&*handle.outcome().await.unwrap().unwrap().text, "back");
+    verified(&*store, &root).await;
+}
