@@ -1,0 +1,354 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use impresario::kernel::Access;
+
+use crate::{exit, figures};
+
+/// Run trees of LLM agents that you can bound, stop, kill and resume without losing a result.
+#[derive(Debug, Parser)]
+#[command(name = "impresario", version, after_help = exit::help(), max_term_width = 120)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Flags that every command has.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Common {
+    /// Folder to work in
+    #[arg(short = 'C', long, global = true, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Folder of the store [default: the platform's data folder]
+    #[arg(long, global = true, value_name = "DIR", env = "IMPRESARIO_HOME")]
+    pub(crate) home: Option<PathBuf>,
+    /// JSON on stdout, nothing else
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Say less on stderr
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Say more on stderr (twice: even more)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// When to use colours
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    pub(crate) color: Color,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Watch a parallel delegation over this folder: scripted model, no key, no network
+    #[command(after_help = exit::help())]
+    Demo(DemoArgs),
+    /// Run one task to its end
+    #[command(after_help = exit::help())]
+    Run(Box<RunArgs>),
+    /// What is stored
+    #[command(subcommand)]
+    Sessions(Sessions),
+    /// The tree of a stored session (the same as `sessions tree`)
+    Tree(TreeArgs),
+    /// Serve the scripted model as an OpenAI-compatible API on loopback
+    MockModel(MockArgs),
+    /// What is configured, reachable and writable, and the limits in force
+    Doctor(DoctorArgs),
+    /// Print a completion script for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print a JSON Schema
+    Schema {
+        /// Of what
+        #[arg(value_enum)]
+        what: Schema,
+    },
+}
+
+/// What has a schema.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Schema {
+    /// The lines of `run --json`
+    Events,
+}
+
+/// `demo`
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) bounds: BoundArgs,
+    /// Keep nothing: the store is in memory
+    #[arg(long)]
+    pub(crate) ephemeral: bool,
+}
+
+/// `run`
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// What to do; `-` reads it from stdin
+    pub(crate) prompt: Option<String>,
+    /// Read the prompt, or what belongs to it, from stdin
+    #[arg(long)]
+    pub(crate) stdin: bool,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) bounds: BoundArgs,
+    /// What agents may do in the folder [default: write on a terminal, else read]
+    #[arg(long, value_parser = parse_access, value_name = "read|write|full")]
+    pub(crate) access: Option<Access>,
+    /// The tools on offer, by name [default: all that the access allows]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    pub(crate) tools: Option<Vec<String>>,
+    /// Use this file as the system text
+    #[arg(long, value_name = "FILE")]
+    pub(crate) system: Option<PathBuf>,
+    /// Add this text behind the one of --system
+    #[arg(long, value_name = "TEXT", requires = "system")]
+    pub(crate) system_append: Option<String>,
+    /// Go on with a stored session
+    #[arg(long, value_name = "ID", conflicts_with_all = ["ephemeral", "continue_last"])]
+    pub(crate) resume: Option<String>,
+    /// Go on with the last session of this folder
+    #[arg(long = "continue", conflicts_with = "ephemeral")]
+    pub(crate) continue_last: bool,
+    /// Keep nothing: the store is in memory
+    #[arg(long)]
+    pub(crate) ephemeral: bool,
+}
+
+/// Who answers.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ModelArgs {
+    /// Which model [default: what the keys in the environment allow]
+    #[arg(short, long, value_name = "PROVIDER:NAME", env = "IMPRESARIO_MODEL")]
+    pub(crate) model: Option<String>,
+    /// Where its OpenAI-compatible API is, up to and with `/v1`; makes the key optional
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: Option<String>,
+    /// A setting of each request: temperature, top_p, max_output_tokens, seed, reasoning_effort
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub(crate) settings: Vec<String>,
+}
+
+/// Where the answer goes.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct OutputArgs {
+    /// Write the final text to this file instead of stdout, whole or not at all
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// With --json: also each piece of text as it arrives
+    #[arg(long)]
+    pub(crate) deltas: bool,
+}
+
+/// The bounds.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct BoundArgs {
+    /// How many turns may run at once [default: 64 scripted, else 16]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) jobs: Option<u32>,
+    /// How deep the tree may grow; the root is at depth 0
+    #[arg(long, value_name = "N")]
+    pub(crate) max_depth: Option<u32>,
+    /// How many descendants there may be in all
+    #[arg(long, value_name = "N")]
+    pub(crate) max_agents: Option<u32>,
+    /// How many steps (a model call and its tools) a turn may take
+    #[arg(long, visible_alias = "max-steps", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_turns: Option<u32>,
+    /// How many tokens an agent may spend in one turn
+    #[arg(long, value_name = "N")]
+    pub(crate) max_tokens: Option<u64>,
+    /// Stop everything after this time: 30s, 5m, 1h
+    #[arg(long, value_name = "TIME", value_parser = figures::parse_span)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// `sessions …`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Sessions {
+    /// List sessions, the newest first
+    Ls(ListArgs),
+    /// Show what was said and done in a session
+    Show(ShowArgs),
+    /// Show a tree: every agent, how it came out, what it took
+    Tree(TreeArgs),
+    /// Check stored logs against every rule
+    Verify(VerifyArgs),
+    /// Write a session's log to stdout
+    Export(ExportArgs),
+}
+
+/// `sessions ls`
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Also children
+    #[arg(long, conflicts_with = "children")]
+    pub(crate) all: bool,
+    /// Only the children of this one
+    #[arg(long, value_name = "ID")]
+    pub(crate) children: Option<String>,
+    /// Only sessions that work in this folder
+    #[arg(long)]
+    pub(crate) here: bool,
+    /// At most this many; 0 is all
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(crate) limit: usize,
+}
+
+/// `sessions show`
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// Id, unique prefix, @last, or ROOT:path
+    pub(crate) id: String,
+    /// Only the last answer
+    #[arg(long)]
+    pub(crate) last: bool,
+    /// How much of the tool calls
+    #[arg(long, value_enum, default_value_t = ToolDetail::Brief, value_name = "HOW")]
+    pub(crate) tools: ToolDetail,
+}
+
+/// How much of a tool call is shown.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum ToolDetail {
+    /// All of it
+    Full,
+    /// A line each
+    Brief,
+    /// Nothing
+    None,
+}
+
+/// `sessions tree`, `tree`
+#[derive(Debug, Args)]
+pub(crate) struct TreeArgs {
+    /// Id, unique prefix, @last, or ROOT:path
+    #[arg(default_value = "@last")]
+    pub(crate) id: String,
+}
+
+/// `sessions verify`
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// The tree of this session [default: @last]
+    #[arg(conflicts_with = "all")]
+    pub(crate) id: Option<String>,
+    /// Every session of the store
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// `sessions export`
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// Id, unique prefix, @last, or ROOT:path
+    pub(crate) id: String,
+    /// In which form
+    #[arg(long, value_enum, default_value_t = ExportFormat::Jsonl)]
+    pub(crate) format: ExportFormat,
+}
+
+/// The form of an export.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// The header, then one event a line
+    Jsonl,
+}
+
+/// `mock-model`
+#[derive(Debug, Args)]
+pub(crate) struct MockArgs {
+    /// Which port of 127.0.0.1; 0 takes a free one
+    #[arg(long, default_value_t = 0)]
+    pub(crate) port: u16,
+    /// What it says: `builtin`, `demo`, or a file
+    #[arg(long, value_name = "FILE", default_value = "builtin")]
+    pub(crate) script: String,
+}
+
+/// `doctor`
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) bounds: BoundArgs,
+}
+
+fn parse_access(text: &str) -> Result<Access, String> {
+    [Access::Read, Access::Write, Access::Full]
+        .into_iter()
+        .find(|access| access.as_str() == text)
+        .ok_or_else(|| "there are read, write, full".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn run(args: &[&str]) -> Result<Box<RunArgs>, clap::Error> {
+        let all = ["impresario", "run"].iter().chain(args);
+        match Cli::try_parse_from(all)?.command {
+            Command::Run(run) => Ok(run),
+            other => panic!("not run: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_of_all_commands_may_stand_anywhere() {
+        let before = Cli::try_parse_from(["impresario", "--json", "sessions", "ls"]).expect("a command line");
+        let after = Cli::try_parse_from(["impresario", "sessions", "ls", "--json"]).expect("a command line");
+        assert!(before.common.json && after.common.json);
+    }
+
+    #[test]
+    fn a_dash_is_a_prompt() {
+        assert_eq!(run(&["-"]).expect("a command line").prompt.as_deref(), Some("-"));
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        assert!(run(&["x", "--resume", "abcd", "--ephemeral"]).is_err());
+        assert!(run(&["x", "--resume", "abcd", "--continue"]).is_err());
+        assert!(run(&["x", "--access", "root"]).is_err());
+        assert!(run(&["x", "-j", "0"]).is_err());
+    }
+
+    #[test]
+    fn the_help_of_run_shows_the_exit_codes() {
+        let mut command = Cli::command();
+        let run = command.find_subcommand_mut("run").expect("there is run");
+        assert!(run.render_long_help().to_string().contains("124  --timeout ran out"));
+    }
+}

@@ -1,0 +1,84 @@
+//! The backends by name: the only place that knows which stores, models and tools there are.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use impresario::models::openai::{OpenAiModel, OpenAiOptions};
+use impresario::models::scripted::ScriptedModel;
+use impresario::seams::{Model, Store, Tool};
+use impresario::stores::{MemoryStore, SqliteStore};
+
+use crate::failed::Failed;
+use crate::home::Home;
+use crate::provider::{Choice, Route, Script};
+
+/// How long a stream may be silent.
+const IDLE: Duration = Duration::from_secs(120);
+
+/// The store of `home`, for writing.
+pub(crate) fn store(home: &Home) -> Result<Arc<dyn Store>, Failed> {
+    home.create()?;
+    Ok(Arc::new(SqliteStore::open(home.store())?))
+}
+
+/// A store that ends with the process.
+pub(crate) fn memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new())
+}
+
+/// The store of `home`, for reading, also while another process writes; `None` if there is none yet.
+pub(crate) fn stored(home: &Home) -> Result<Option<Arc<dyn Store>>, Failed> {
+    let path = home.store();
+    if !path.exists() {
+        return Ok(None);
+    }
+    Ok(Some(Arc::new(SqliteStore::open_read_only(path)?)))
+}
+
+/// What the file of the store says of itself: its size in words, and whether it is whole.
+pub(crate) fn examine(path: &Path) -> Result<(String, String), Failed> {
+    let store = SqliteStore::open_read_only(path)?;
+    Ok((format!("{:?}", store.size_bytes()), format!("{:?}", store.integrity())))
+}
+
+/// Every tool.
+pub(crate) fn tools() -> Vec<Arc<dyn Tool>> {
+    impresario::tools::all()
+}
+
+/// The model that was chosen.
+pub(crate) fn model(choice: &Choice) -> Result<Arc<dyn Model>, Failed> {
+    match &choice.route {
+        Route::Scripted(script) => Ok(Arc::new(scripted(script)?)),
+        Route::Http { base_url, key, .. } => Ok(Arc::new(OpenAiModel::new(OpenAiOptions {
+            provider: choice.provider.clone(),
+            base_url: base_url.clone(),
+            api_key: key.clone(),
+            idle_timeout: IDLE,
+        }))),
+    }
+}
+
+/// A scripted model.
+pub(crate) fn scripted(script: &Script) -> Result<ScriptedModel, Failed> {
+    match script {
+        Script::Builtin => Ok(ScriptedModel::builtin()),
+        Script::Demo => Ok(ScriptedModel::demo()),
+        Script::File(path) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| Failed::usage(format!("script {}: {error}", path.display())))?;
+            ScriptedModel::from_toml(&text)
+                .map_err(|error| Failed::usage(format!("script {}: {error}", path.display())))
+        }
+    }
+}
+
+/// Serves `model` until `ended`.
+pub(crate) async fn serve(
+    listener: tokio::net::TcpListener,
+    model: Arc<dyn Model>,
+    ended: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    impresario::models::serve::serve(listener, model, ended).await
+}

@@ -1,0 +1,111 @@
+//! Progress on a terminal: the tree, drawn again as it changes, its last state left on the screen.
+
+use std::collections::HashMap;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::figures;
+use crate::print::{self, Paint};
+use crate::tally::{AgentState, AgentView, Tally};
+
+/// At most this many agents have a line of their own.
+const LINES_MAX: usize = 40;
+/// What turns while an agent runs.
+const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+
+/// A line for each agent, children under their parent.
+pub(super) struct DrawnTree {
+    paint: Paint,
+    /// By place in the tally.
+    bars: HashMap<usize, ProgressBar>,
+    /// Places in the order of the screen.
+    order: Vec<usize>,
+    /// Counts those without a line.
+    others: Option<ProgressBar>,
+    turn: usize,
+}
+
+impl DrawnTree {
+    pub(super) fn new(paint: Paint) -> Self {
+        Self { paint, bars: HashMap::new(), order: Vec::new(), others: None, turn: 0 }
+    }
+
+    /// The agent at `place` changed: it gets its line, if there is room. Lines are written on the next tick.
+    pub(super) fn touch(&mut self, tally: &Tally, place: usize) {
+        if self.bars.contains_key(&place) || self.bars.len() >= LINES_MAX {
+            return;
+        }
+        let Some(agent) = tally.agents().get(place) else {
+            return;
+        };
+        let at = self.position(tally, agent);
+        let bar = ProgressBar::new_spinner().with_style(plain());
+        let bar = match at.checked_sub(1).and_then(|before| self.bars.get(self.order.get(before)?)) {
+            Some(before) => print::drawing().insert_after(before, bar),
+            None => print::drawing().insert(0, bar),
+        };
+        bar.set_message(self.line(agent));
+        self.order.insert(at, place);
+        self.bars.insert(place, bar);
+    }
+
+    /// Behind the last descendant of its parent.
+    fn position(&self, tally: &Tally, agent: &AgentView) -> usize {
+        let Some((above, _)) = agent.path.as_str().rsplit_once('/') else {
+            return self.order.len();
+        };
+        let is_below = |place: &usize| {
+            tally.agents().get(*place).is_some_and(|other| {
+                let path = other.path.as_str();
+                path == above || path.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))
+            })
+        };
+        self.order.iter().rposition(is_below).map_or(self.order.len(), |last| last + 1)
+    }
+
+    pub(super) fn tick(&mut self, tally: &Tally) {
+        self.turn += 1;
+        for (place, bar) in &self.bars {
+            if let Some(agent) = tally.agents().get(*place) {
+                bar.set_message(self.line(agent));
+            }
+        }
+        let hidden = tally.agents().len().saturating_sub(self.bars.len());
+        if hidden > 0 {
+            let others =
+                self.others.get_or_insert_with(|| print::drawing().add(ProgressBar::new_spinner().with_style(plain())));
+            let ended = tally.agents().iter().filter(|agent| agent.outcome().is_some()).count();
+            let all = tally.agents().len();
+            others.set_message(format!("… and {hidden} more; {} running, {ended} of {all} ended", tally.running()));
+        }
+    }
+
+    pub(super) fn end(&mut self, tally: &Tally) {
+        self.tick(tally);
+        self.order.iter().filter_map(|place| self.bars.get(place)).chain(&self.others).for_each(ProgressBar::abandon);
+    }
+
+    fn line(&self, agent: &AgentView) -> String {
+        let indent = "  ".repeat(agent.depth());
+        let name = self.paint.bold(&print::one_line(agent.path.segment(), 60));
+        let since = figures::span(figures::now().0.saturating_sub(agent.since) / 100 * 100);
+        match &agent.state {
+            AgentState::Born => format!("{indent}· {name}"),
+            AgentState::Queued => format!("{indent}· {name}  {} {}", self.paint.word("queued"), self.paint.dim(&since)),
+            AgentState::Running => {
+                let spinner = SPINNER[self.turn % SPINNER.len()];
+                format!("{indent}{spinner} {name}  {} {}", print::one_line(&agent.doing, 60), self.paint.dim(&since))
+            }
+            AgentState::Ended(outcome, ms) => {
+                let mark = if outcome.why().is_empty() { '✓' } else { '✗' };
+                let kind = self.paint.word(outcome.kind.as_str());
+                let rest = format!("{}, {}", figures::span(*ms), figures::tokens(&outcome.spent));
+                format!("{indent}{mark} {name}  {kind}  {}", self.paint.dim(&rest))
+            }
+        }
+    }
+}
+
+fn plain() -> ProgressStyle {
+    ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_spinner())
+}

@@ -1,0 +1,126 @@
+//! How numbers, times and durations read.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use impresario::kernel::{Millis, Spent};
+
+/// Now.
+pub(crate) fn now() -> Millis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// `2026-11-30T12:00:00.123Z`
+pub(crate) fn rfc3339(time: Millis) -> String {
+    let (days, of_day) = (time.0 / 86_400_000, time.0 % 86_400_000);
+    let (year, month, day) = civil(days);
+    let (hour, minute) = (of_day / 3_600_000, of_day / 60_000 % 60);
+    let (second, milli) = (of_day / 1000 % 60, of_day % 1000);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
+}
+
+/// Year, month and day of a day since the epoch (Howard Hinnant's `civil_from_days`, for days after the epoch).
+fn civil(days: u64) -> (u64, u64, u64) {
+    let z = days + 719_468;
+    let (era, of_era) = (z / 146_097, z % 146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+}
+
+/// `850 ms`, `12.3 s`, `4 min 5 s`, `3 h 12 min`, `2 d 3 h`
+pub(crate) fn span(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        0 => format!("{ms} ms"),
+        1..60 => format!("{}.{} s", seconds, ms % 1000 / 100),
+        60..3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds / 3_600 % 24),
+    }
+}
+
+/// `now`, `12 s`, `5 min`, `3 h`, `12 d`
+pub(crate) fn age(then: Millis, now: Millis) -> String {
+    let seconds = now.0.saturating_sub(then.0) / 1000;
+    match seconds {
+        0 => "now".into(),
+        1..60 => format!("{seconds} s"),
+        60..3_600 => format!("{} min", seconds / 60),
+        3_600..86_400 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// `950`, `41.2k`, `3.1M`
+pub(crate) fn count(n: u64) -> String {
+    match n {
+        0..1_000 => n.to_string(),
+        1_000..1_000_000 => format!("{}.{}k", n / 1_000, n % 1_000 / 100),
+        _ => format!("{}.{}M", n / 1_000_000, n % 1_000_000 / 100_000),
+    }
+}
+
+/// `41.2k tokens`; `? tokens` when the provider told nothing.
+pub(crate) fn tokens(spent: &Spent) -> String {
+    if spent.model_calls > 0 && !spent.is_metered() {
+        return "? tokens".into();
+    }
+    format!("{} tokens", count(spent.input_tokens + spent.output_tokens))
+}
+
+/// `1 agent`, `2 agents`
+pub(crate) fn plural(n: usize, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+}
+
+/// Reads `500ms`, `30s`, `5m`, `1h`, `2d`; a bare number is seconds.
+pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: f64 = number.parse().map_err(|_| "write a number and a unit, as in 30s, 5m or 1h".to_owned())?;
+    let seconds = match unit.trim() {
+        "ms" => number / 1000.0,
+        "" | "s" => number,
+        "m" | "min" => number * 60.0,
+        "h" => number * 3_600.0,
+        "d" => number * 86_400.0,
+        other => return Err(format!("no unit `{other}`; there are ms, s, m, h, d")),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_with_their_milliseconds() {
+        assert_eq!(rfc3339(Millis(0)), "1970-01-01T00:00:00.000Z");
+        assert_eq!(rfc3339(Millis(951_782_400_007)), "2000-02-29T00:00:00.007Z");
+        assert_eq!(rfc3339(Millis(1_796_040_000_123)), "2026-11-30T12:00:00.123Z");
+        assert_eq!(rfc3339(Millis(4_102_444_799_999)), "2099-12-31T23:59:59.999Z");
+    }
+
+    #[test]
+    fn durations_read_as_people_say_them() {
+        assert_eq!(span(850), "850 ms");
+        assert_eq!(span(12_345), "12.3 s");
+        assert_eq!(span(245_000), "4 min 5 s");
+        assert_eq!(count(41_234), "41.2k");
+        assert_eq!(age(Millis(5_000), Millis(1_000)), "now");
+    }
+
+    #[test]
+    fn a_time_out_needs_a_number_and_a_known_unit() {
+        assert_eq!(parse_span("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_span("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_span("2m"), Ok(Duration::from_secs(120)));
+        assert!(parse_span("soon").is_err());
+        assert!(parse_span("3 fortnights").is_err());
+        assert!(parse_span("99999999999999999999999d").is_err());
+    }
+}

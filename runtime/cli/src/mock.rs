@@ -1,0 +1,28 @@
+//! `mock-model`: the scripted model as an OpenAI-compatible server on loopback.
+
+use std::sync::Arc;
+
+use crate::args::MockArgs;
+use crate::backend;
+use crate::exit::Exit;
+use crate::failed::Failed;
+use crate::print;
+use crate::provider::Script;
+use crate::signals::Signals;
+
+/// Serves until SIGINT or SIGTERM.
+pub(crate) async fn mock_model(args: &MockArgs) -> Result<Exit, Failed> {
+    let model = backend::scripted(&Script::named(&args.script))?;
+    let mut signals = Signals::new()?;
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", args.port))
+        .await
+        .map_err(|error| Failed::io(format!("listen on 127.0.0.1:{}", args.port), &error))?;
+    let address = listener.local_addr().map_err(|error| Failed::io("listen", &error))?;
+    print::answer(&format!("listening on http://{address}/v1\n")).map_err(|error| Failed::io("stdout", &error))?;
+    let ended = async move {
+        // Which of the two makes no difference: both are the wanted way to end it.
+        let _ = signals.next().await;
+    };
+    backend::serve(listener, Arc::new(model), ended).await.map_err(|error| Failed::io("serve", &error))?;
+    Ok(Exit::Completed)
+}

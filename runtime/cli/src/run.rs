@@ -1,0 +1,409 @@
+//! `run` and `demo`: one task to its end.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use impresario::kernel::{Access, AgentId, Cause, Outcome, OutcomeKind};
+use impresario::seams::{Approver, Store};
+use impresario::{AgentHandle, AgentSpec, Limits, Options, Receipt, Runtime};
+use tokio::sync::oneshot;
+
+use crate::approver::TerminalApprover;
+use crate::args::{BoundArgs, Common, DemoArgs, OutputArgs, RunArgs};
+use crate::backend;
+use crate::display::{Ending, Screen, Start, Style};
+use crate::exit::{Exit, Stop};
+use crate::failed::Failed;
+use crate::home::{self, Home};
+use crate::print::{self, Paint, Stream};
+use crate::provider::{self, Choice};
+use crate::sessions::find;
+use crate::signals::Signals;
+
+/// How long a stop may take.
+const STOP_DEADLINE: Duration = Duration::from_secs(10);
+
+/// All that a run needs to know.
+struct Job {
+    prompt: String,
+    choice: Choice,
+    spec: AgentSpec,
+    limits: Limits,
+    timeout: Option<Duration>,
+    store: Arc<dyn Store>,
+    resume: Option<AgentId>,
+    asks: bool,
+    output: Option<PathBuf>,
+    style: Style,
+    /// The `--home` of hints; none when nothing is kept.
+    kept: Option<Home>,
+    is_demo: bool,
+}
+
+/// `impresario demo`
+pub(crate) async fn demo(common: &Common, args: DemoArgs) -> Result<Exit, Failed> {
+    let choice = Choice::demo();
+    let home = Home::of(common)?;
+    let dir = home::work_dir(common)?;
+    let mut spec = AgentSpec::new(&choice.provider, &choice.model, dir);
+    spec.label = "demo".into();
+    let job = Job {
+        prompt: "Look over this folder and report.".into(),
+        limits: limits(&args.bounds, true),
+        timeout: args.bounds.timeout,
+        spec,
+        choice,
+        store: if args.ephemeral { backend::memory() } else { backend::store(&home)? },
+        resume: None,
+        asks: false,
+        style: style(common, &args.output)?,
+        output: args.output.output,
+        kept: (!args.ephemeral).then_some(home),
+        is_demo: true,
+    };
+    job.run().await
+}
+
+/// `impresario run`
+pub(crate) async fn run(common: &Common, args: RunArgs) -> Result<Exit, Failed> {
+    let prompt = prompt(args.prompt.as_deref(), args.stdin)?;
+    let choice = Choice::of(&args.model, &|name| std::env::var(name).ok())?;
+    let (sampling, max_tokens) = provider::settings(&args.model.settings)?;
+    let style = style(common, &args.output)?;
+    let system = system(args.system.as_deref(), args.system_append.as_deref())?;
+    let home = Home::of(common)?;
+    let mut dir = home::work_dir(common)?;
+    let store = if args.ephemeral { backend::memory() } else { backend::store(&home)? };
+    let asked_for = if args.continue_last { Some("@last") } else { args.resume.as_deref() };
+    let resume = match asked_for {
+        None => None,
+        Some(id) => {
+            let found = find::root(&store, id, &dir).await?;
+            if let (None, Some(cwd)) = (&common.dir, &found.new.header.cwd) {
+                dir = home::work_dir(&Common { dir: Some(cwd.into()), ..common.clone() })?;
+            }
+            Some(found.id().clone())
+        }
+    };
+    let on_terminal = Stream::In.is_terminal() && Stream::Err.is_terminal();
+    let spec = AgentSpec {
+        max_tokens,
+        sampling,
+        system,
+        access: args.access.unwrap_or_else(|| default_access(on_terminal)),
+        tools: args.tools,
+        ..AgentSpec::new(&choice.provider, &choice.model, dir)
+    };
+    let job = Job {
+        prompt,
+        limits: limits(&args.bounds, choice.is_scripted()),
+        timeout: args.bounds.timeout,
+        spec,
+        choice,
+        store,
+        resume,
+        asks: on_terminal,
+        style,
+        output: args.output.output,
+        kept: (!args.ephemeral).then_some(home),
+        is_demo: false,
+    };
+    job.run().await
+}
+
+/// What agents may do when nobody said so: a person can see and answer, a script cannot.
+fn default_access(on_terminal: bool) -> Access {
+    if on_terminal { Access::Write } else { Access::Read }
+}
+
+/// The limits in force.
+pub(crate) fn limits(args: &BoundArgs, is_scripted: bool) -> Limits {
+    let defaults = Limits::default();
+    let running = args.jobs.and_then(|jobs| usize::try_from(jobs).ok());
+    Limits {
+        depth_max: args.max_depth.unwrap_or(defaults.depth_max),
+        descendants_max: args.max_agents.unwrap_or(defaults.descendants_max),
+        running_max: running.unwrap_or(if is_scripted { 64 } else { defaults.running_max }),
+        steps_max: args.max_turns.unwrap_or(defaults.steps_max),
+        tokens_max: args.max_tokens.or(defaults.tokens_max),
+        ..defaults
+    }
+}
+
+fn style(common: &Common, args: &OutputArgs) -> Result<Style, Failed> {
+    if args.deltas && !common.json {
+        return Err(Failed::usage("--deltas needs --json"));
+    }
+    Ok(Style {
+        json: common.json,
+        deltas: args.deltas,
+        quiet: common.quiet,
+        to_file: args.output.is_some(),
+        paint: Paint::of(common.color, Stream::Err),
+    })
+}
+
+fn prompt(argument: Option<&str>, stdin: bool) -> Result<String, Failed> {
+    let reads = stdin || argument == Some("-");
+    let mut prompt = argument.filter(|text| *text != "-").unwrap_or_default().to_owned();
+    if reads {
+        let mut text = String::new();
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .map_err(|error| Failed::usage(format!("cannot read the prompt from stdin: {error}")))?;
+        if !prompt.is_empty() {
+            prompt.push_str("\n\n");
+        }
+        prompt.push_str(&text);
+    }
+    if prompt.trim().is_empty() {
+        let why = if reads { "stdin holds no prompt" } else { "say what to do: impresario run PROMPT, or - for stdin" };
+        return Err(Failed::usage(why));
+    }
+    Ok(prompt)
+}
+
+fn system(file: Option<&Path>, append: Option<&str>) -> Result<Option<String>, Failed> {
+    let Some(file) = file else {
+        return Ok(None);
+    };
+    let mut text = std::fs::read_to_string(file)
+        .map_err(|error| Failed::usage(format!("system text {}: {error}", file.display())))?;
+    if let Some(append) = append {
+        text.push_str("\n\n");
+        text.push_str(append);
+    }
+    Ok(Some(text))
+}
+
+/// What a run came to.
+#[derive(Default)]
+struct Came {
+    root: Option<AgentId>,
+    outcome: Option<Arc<Outcome>>,
+    receipt: Option<Receipt>,
+    stop: Option<Stop>,
+    failure: Option<Failed>,
+    at_once: bool,
+}
+
+impl Job {
+    async fn run(self) -> Result<Exit, Failed> {
+        let began = Instant::now();
+        let mut signals = Signals::new()?;
+        let start = self.start();
+        if !self.style.quiet && !self.style.json {
+            print::say(&self.style.paint.dim(&start.line()));
+        }
+        let runtime = Runtime::start(self.options()?).await?;
+        let (screen, mut closed) = Screen::open(self.style, start, runtime.subscribe());
+        let mut came = self.drive(&runtime, &mut signals, &mut closed).await;
+        let written = match self.write(came.outcome.as_deref()) {
+            Ok(written) => written,
+            Err(failure) => {
+                came.failure.get_or_insert(failure);
+                false
+            }
+        };
+        if !came.at_once {
+            if let Err(error) = runtime.shutdown().await {
+                came.failure.get_or_insert(error.into());
+            }
+        }
+        let exit = match &came.failure {
+            Some(failure) => failure.exit,
+            None => Exit::of(came.outcome.as_deref(), came.stop),
+        };
+        let hints = self.hints(&came);
+        let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let ending = Ending {
+            exit,
+            root: came.root,
+            outcome: came.outcome,
+            receipt: came.receipt,
+            stop: came.stop,
+            failure: came.failure,
+            duration_ms,
+            written,
+            hints,
+            drain: !came.at_once,
+        };
+        screen.close(ending).await;
+        Ok(exit)
+    }
+
+    fn start(&self) -> Start {
+        Start {
+            model: self.choice.name(),
+            dir: home::short(&self.spec.dir),
+            home: self.kept.as_ref().map_or_else(|| "memory".into(), |home| home.dir().display().to_string()),
+            access: self.spec.access,
+            limits: self.limits.clone(),
+        }
+    }
+
+    fn options(&self) -> Result<Options, Failed> {
+        let asks = self.asks && self.spec.access == Access::Write;
+        Ok(Options {
+            store: Arc::clone(&self.store),
+            models: vec![backend::model(&self.choice)?],
+            tools: backend::tools(),
+            approver: asks.then(|| Arc::new(TerminalApprover::default()) as Arc<dyn Approver>),
+            limits: self.limits.clone(),
+        })
+    }
+
+    /// Starts the root, waits until its tree is at rest or is to be stopped, and asks how it came out.
+    async fn drive(&self, runtime: &Runtime, signals: &mut Signals, closed: &mut oneshot::Receiver<()>) -> Came {
+        let mut came = Came::default();
+        let handle = match self.open(runtime).await {
+            Ok(handle) => handle,
+            Err(error) => return Came { failure: Some(error.into()), ..came },
+        };
+        let root = handle.id().clone();
+        came.root = Some(root.clone());
+        if let Err(error) = handle.followup(&self.prompt).await {
+            return Came { failure: Some(error.into()), ..came };
+        }
+        tokio::select! {
+            rest = runtime.quiesce(&root) => came.take(rest),
+            stop = reason(signals, closed, self.timeout) => {
+                came.stop = Some(stop);
+                self.stop(runtime, &root, stop, signals, &mut came).await;
+            }
+        }
+        if came.at_once {
+            return came;
+        }
+        match handle.outcome().await {
+            Ok(outcome) => came.outcome = outcome,
+            Err(error) => {
+                came.failure.get_or_insert(error.into());
+            }
+        }
+        came
+    }
+
+    async fn open(&self, runtime: &Runtime) -> impresario::Result<AgentHandle> {
+        match &self.resume {
+            Some(id) => runtime.open(id, self.spec.clone()).await,
+            None => runtime.spawn(self.spec.clone()).await,
+        }
+    }
+
+    async fn stop(&self, runtime: &Runtime, root: &AgentId, stop: Stop, signals: &mut Signals, came: &mut Came) {
+        if !self.style.quiet && !self.style.json && stop != Stop::OutputClosed {
+            let again = if stop == Stop::Sigint { "; Ctrl-C again leaves at once" } else { "" };
+            print::say(&format!("stopping ({}){again}", stop.reason()));
+        }
+        let stopping = runtime.stop(root, Cause::user(stop.reason()), STOP_DEADLINE);
+        tokio::select! {
+            receipt = stopping => came.take(receipt),
+            again = signals.next() => {
+                came.stop = Some(again);
+                came.at_once = true;
+            }
+        }
+    }
+
+    /// Writes the final text to the file that was asked for; whether it did.
+    fn write(&self, outcome: Option<&Outcome>) -> Result<bool, Failed> {
+        let (Some(path), Some(outcome)) = (&self.output, outcome) else {
+            return Ok(false);
+        };
+        if !matches!(outcome.kind, OutcomeKind::Completed | OutcomeKind::Partial) {
+            return Ok(false);
+        }
+        let write = || -> std::io::Result<()> {
+            let name = path.file_name().ok_or(std::io::ErrorKind::IsADirectory)?;
+            let mut temporary = std::ffi::OsString::from(".");
+            temporary.push(name);
+            temporary.push(format!(".{}", std::process::id()));
+            let temporary = path.with_file_name(temporary);
+            std::fs::write(&temporary, format!("{}\n", outcome.text))?;
+            std::fs::rename(&temporary, path).inspect_err(|_| {
+                // The file that could not be moved is of no use to anybody.
+                let _ = std::fs::remove_file(&temporary);
+            })
+        };
+        write().map(|()| true).map_err(|error| Failed::io(format!("write {}", path.display()), &error))
+    }
+
+    /// What can be done next, as commands that work.
+    fn hints(&self, came: &Came) -> Vec<String> {
+        let (Some(home), Some(root)) = (&self.kept, &came.root) else {
+            return Vec::new();
+        };
+        let home = home::quoted(home.dir());
+        if self.is_demo {
+            return vec![format!("look again: impresario sessions tree {root} --home {home}")];
+        }
+        match (&came.outcome, came.stop) {
+            (Some(outcome), _) if outcome.kind == OutcomeKind::Completed => Vec::new(),
+            (_, Some(Stop::OutputClosed)) => Vec::new(),
+            _ => vec![format!("go on with: impresario run --resume {root} --home {home} PROMPT")],
+        }
+    }
+}
+
+impl Came {
+    fn take(&mut self, receipt: impresario::Result<Receipt>) {
+        match receipt {
+            Ok(receipt) => self.receipt = Some(receipt),
+            Err(error) => {
+                self.failure.get_or_insert(error.into());
+            }
+        }
+    }
+}
+
+/// Waits for the first reason to stop.
+async fn reason(signals: &mut Signals, closed: &mut oneshot::Receiver<()>, timeout: Option<Duration>) -> Stop {
+    let time_is_up = async {
+        match timeout {
+            Some(timeout) => tokio::time::sleep(timeout).await,
+            None => std::future::pending().await,
+        }
+    };
+    let nobody_reads = async {
+        // A screen that ended without a word has not lost its reader.
+        if closed.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        stop = signals.next() => stop,
+        () = time_is_up => Stop::Timeout,
+        () = nobody_reads => Stop::OutputClosed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_terminal_agents_may_only_read() {
+        assert_eq!(default_access(false), Access::Read);
+        assert_eq!(default_access(true), Access::Write);
+    }
+
+    #[test]
+    fn scripted_models_run_more_turns_at_once() {
+        let none = BoundArgs::default();
+        assert_eq!(limits(&none, true).running_max, 64);
+        assert_eq!(limits(&none, false).running_max, 16);
+        assert_eq!(limits(&none, false).descendants_max, 200);
+        let three = BoundArgs { jobs: Some(3), max_depth: Some(0), ..none };
+        assert_eq!((limits(&three, true).running_max, limits(&three, true).depth_max), (3, 0));
+    }
+
+    #[test]
+    fn a_run_without_a_prompt_is_a_usage_error() {
+        assert_eq!(prompt(None, false).expect_err("no prompt").exit, Exit::Usage);
+        assert_eq!(prompt(Some("  "), false).expect_err("no prompt").exit, Exit::Usage);
+        assert_eq!(prompt(Some("do it"), false).expect("a prompt"), "do it");
+    }
+}

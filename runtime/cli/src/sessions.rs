@@ -1,0 +1,73 @@
+//! `sessions …`: what is stored, read without disturbing whoever writes.
+
+use std::sync::Arc;
+
+use impresario::seams::{SessionFilter, SessionInfo, Store, TurnState};
+
+use crate::args::{Common, Sessions};
+use crate::backend;
+use crate::exit::Exit;
+use crate::failed::Failed;
+use crate::home::Home;
+use crate::print;
+
+mod export;
+pub(crate) mod find;
+mod list;
+mod show;
+mod transcript;
+pub(crate) mod tree;
+mod verify;
+
+/// A store that is only read.
+pub(crate) struct Archive {
+    store: Arc<dyn Store>,
+    /// Whether a process writes to it now.
+    is_live: bool,
+}
+
+/// `impresario sessions …`
+pub(crate) async fn sessions(common: &Common, command: Sessions) -> Result<Exit, Failed> {
+    let archive = Archive::open(common)?;
+    match command {
+        Sessions::Ls(args) => list::ls(common, &archive, &args).await,
+        Sessions::Show(args) => show::show(common, &archive, &args).await,
+        Sessions::Tree(args) => tree::tree(common, &archive, &args).await,
+        Sessions::Verify(args) => verify::verify(common, &archive, &args).await,
+        Sessions::Export(args) => export::export(common, &archive, &args).await,
+    }
+}
+
+impl Archive {
+    /// The store of the home; an empty one if there is none yet.
+    pub(crate) fn open(common: &Common) -> Result<Self, Failed> {
+        let home = Home::of(common)?;
+        let store = backend::stored(&home)?.unwrap_or_else(backend::memory);
+        Ok(Self { store, is_live: home.is_held() })
+    }
+
+    /// All of the tree of `root`, parents before children.
+    async fn tree(&self, root: &SessionInfo) -> Result<Vec<SessionInfo>, Failed> {
+        let filter = SessionFilter { root: Some(root.new.root.clone()), ..SessionFilter::default() };
+        let mut sessions = self.store.list(filter).await?;
+        sessions.sort_by(|a, b| a.id().cmp(b.id()));
+        sessions.sort_by_key(|session| session.new.path.as_str().matches('/').count());
+        Ok(sessions)
+    }
+
+    /// How far a session is, in a word or a few.
+    fn state(&self, session: &SessionInfo) -> &'static str {
+        match (session.head.state, session.head.outcome) {
+            (TurnState::Open, _) if self.is_live => "running",
+            (TurnState::Open, _) => "crashed (not closed yet)",
+            (TurnState::Idle, Some(outcome)) => outcome.as_str(),
+            (TurnState::Idle, None) => "idle",
+        }
+    }
+}
+
+/// Hands `text` out; whoever stopped reading has seen enough.
+fn answer(text: &str) -> Result<Exit, Failed> {
+    print::answer(text).map_err(|error| Failed::io("stdout", &error))?;
+    Ok(Exit::Completed)
+}
