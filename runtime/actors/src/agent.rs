@@ -240,6 +240,9 @@ impl AgentState {
 
     fn deliver(&mut self, delivery: Delivery) {
         let Delivery { message, lane, wakes, reply } = delivery;
+        if self.title.is_empty() {
+            self.title = crate::supervisor::title(&message.text());
+        }
         self.input(Input::Deliver { lane, wakes, message });
         self.follow(Effect::Accepted(reply));
     }

@@ -27,6 +27,7 @@ use crate::recovery::Loaded;
 use crate::shared::Shared;
 use crate::spec::AgentSpec;
 
+pub(crate) use spawn::title;
 use tree::TreeState;
 pub(crate) use tree::tree_session;
 

@@ -20,7 +20,8 @@ impl Approver for TerminalApprover {
         Box::pin(async move {
             let asked = tokio::task::spawn_blocking(move || {
                 let _one = asking.lock().unwrap_or_else(PoisonError::into_inner);
-                print::undisturbed(|| ask(&question))
+                let _paused = print::Pause::begin();
+                ask(&question)
             });
             // A question that could not be asked was not answered yes.
             asked.await.unwrap_or(false)
@@ -29,10 +30,10 @@ impl Approver for TerminalApprover {
 }
 
 fn ask(question: &Question) -> bool {
-    let what = print::printable(&question.what);
-    let mut stderr = io::stderr().lock();
-    let asked = write!(stderr, "{} wants to run {}: {what}\nrun it? [y/N] ", question.path, question.tool);
-    if asked.and_then(|()| stderr.flush()).is_err() {
+    let what = &question.what;
+    let text = format!("{} wants to run {}: {what}\nrun it? [y/N] ", question.path, question.tool);
+    // The lock of stderr must not be held while a person thinks.
+    if io::stderr().write_all(print::printable(&text).as_bytes()).is_err() {
         return false;
     }
     let mut answer = String::new();

@@ -36,10 +36,10 @@ pub(crate) fn stored(home: &Home) -> Result<Option<Arc<dyn Store>>, Failed> {
     Ok(Some(Arc::new(SqliteStore::open_read_only(path)?)))
 }
 
-/// What the file of the store says of itself: its size in words, and whether it is whole.
-pub(crate) fn examine(path: &Path) -> Result<(String, String), Failed> {
+/// The size of a store in bytes, and what is wrong with its file; nothing when all is well.
+pub(crate) fn examine(path: &Path) -> Result<(u64, Vec<String>), Failed> {
     let store = SqliteStore::open_read_only(path)?;
-    Ok((format!("{:?}", store.size_bytes()), format!("{:?}", store.integrity())))
+    Ok((store.size_bytes(), store.integrity()?))
 }
 
 /// Every tool.

@@ -13,7 +13,7 @@ use crate::exit::{Exit, Stop};
 use crate::failed::Failed;
 use crate::figures;
 use crate::print::{self, Paint, Stream};
-use crate::tally::Tally;
+use crate::tally::{self, Tally};
 
 pub(crate) mod json;
 mod lines;
@@ -221,23 +221,22 @@ impl Display {
     }
 
     fn show(&mut self, seen: &Seen) {
-        let place = match seen {
-            Seen::Event(event) => Some(self.tally.watch(event)),
-            Seen::Missed(_) => None,
-        };
+        if let Seen::Event(event) = seen {
+            self.tally.watch(event);
+        }
         let written = match (&mut self.out, seen) {
             (Out::Json(json), seen) => json.show(seen),
             (Out::Stream(stream), Seen::Event(event)) => stream.show(event),
             (Out::Stream(_), Seen::Missed(_)) | (Out::Last | Out::Gone, _) => Ok(()),
         };
         self.check(written);
-        match (&mut self.progress, seen, place) {
-            (Progress::Tree(tree), Seen::Event(_), Some(place)) => tree.touch(&self.tally, place),
-            (Progress::Lines(lines), Seen::Event(event), Some(_)) => lines.show(event, figures::now()),
-            (Progress::Tree(_) | Progress::Lines(_), Seen::Missed(n), _) => {
+        match (&mut self.progress, seen) {
+            (Progress::Lines(lines), Seen::Event(event)) => lines.show(event, figures::now()),
+            (Progress::Tree(_) | Progress::Lines(_), Seen::Missed(n)) => {
                 print::say(&format!("{n} events went by too fast to be shown; the log has them"));
             }
-            (Progress::Quiet, ..) | (_, Seen::Event(_), None) => {}
+            // The tree is drawn by the clock, not by the event.
+            (Progress::Tree(_), Seen::Event(_)) | (Progress::Quiet, _) => {}
         }
     }
 
@@ -300,9 +299,9 @@ impl Display {
     fn summary(&self, ending: &Ending) -> String {
         let mut parts = Vec::new();
         if let Some(outcome) = &ending.outcome {
-            let why = outcome.why();
+            let why = tally::why(outcome);
             let word = self.style.paint.word(outcome.kind.as_str());
-            parts.push(if why.is_empty() { word } else { format!("{word}: {}", print::one_line(&why, 400)) });
+            parts.push(if why.is_empty() { word } else { format!("{word}: {why}") });
         }
         if let (Some(stop), Some(receipt)) = (ending.stop, &ending.receipt) {
             parts.push(receipt_line(stop, receipt));

@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::failed::Failed;
 use crate::home::Home;
 use crate::provider::{Choice, Route};
-use crate::{backend, print, run};
+use crate::{backend, figures, print, run};
 
 /// How long a provider may take to answer the door.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -47,7 +47,10 @@ fn store(home: &Home) -> Vec<(&'static str, String)> {
     }
     found.push(("store held", if home.is_held() { "by a running process" } else { "by nobody" }.into()));
     match backend::examine(&path) {
-        Ok((size, integrity)) => found.extend([("store size", size), ("store integrity", integrity)]),
+        Ok((size, wrong)) => {
+            let integrity = if wrong.is_empty() { "ok".into() } else { print::one_line(&wrong.join("; "), 400) };
+            found.extend([("store size", figures::bytes(size)), ("store integrity", integrity)]);
+        }
         Err(failure) => found.push(("store state", failure.text)),
     }
     found

@@ -64,6 +64,19 @@ pub(crate) fn count(n: u64) -> String {
     }
 }
 
+/// `512 B`, `3.4 KiB`, `1.2 GiB`
+pub(crate) fn bytes(n: u64) -> String {
+    let mut unit = 1;
+    for name in ["B", "KiB", "MiB"] {
+        if n < unit * 1024 {
+            let tenths = if unit == 1 { String::new() } else { format!(".{}", n % unit * 10 / unit) };
+            return format!("{}{tenths} {name}", n / unit);
+        }
+        unit *= 1024;
+    }
+    format!("{}.{} GiB", n / unit, n % unit * 10 / unit)
+}
+
 /// `41.2k tokens`; `? tokens` when the provider told nothing.
 pub(crate) fn tokens(spent: &Spent) -> String {
     if spent.model_calls > 0 && !spent.is_metered() {
@@ -111,6 +124,7 @@ mod tests {
         assert_eq!(span(12_345), "12.3 s");
         assert_eq!(span(245_000), "4 min 5 s");
         assert_eq!(count(41_234), "41.2k");
+        assert_eq!((bytes(512), bytes(3_481), bytes(5 << 30)), ("512 B".into(), "3.3 KiB".into(), "5.0 GiB".into()));
         assert_eq!(age(Millis(5_000), Millis(1_000)), "now");
     }
 

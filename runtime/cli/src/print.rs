@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
 use anstyle::{AnsiColor, Style};
-use indicatif::MultiProgress;
+use indicatif::{MultiProgress, ProgressDrawTarget};
 
 use crate::args::Color;
 
@@ -21,6 +21,28 @@ pub(crate) fn undisturbed<T>(write: impl FnOnce() -> T) -> T {
     match DRAWN.get() {
         Some(drawn) => drawn.suspend(write),
         None => write(),
+    }
+}
+
+/// Takes the drawing off the screen while a person answers; dropping it draws again. Holds no lock meanwhile.
+pub(crate) struct Pause(());
+
+impl Pause {
+    pub(crate) fn begin() -> Self {
+        if let Some(drawn) = DRAWN.get() {
+            // A drawing that cannot be cleared is only ugly.
+            let _ = drawn.clear();
+            drawn.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        Self(())
+    }
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        if let Some(drawn) = DRAWN.get() {
+            drawn.set_draw_target(ProgressDrawTarget::stderr());
+        }
     }
 }
 

@@ -136,6 +136,11 @@ fn style(common: &Common, args: &OutputArgs) -> Result<Style, Failed> {
     if args.deltas && !common.json {
         return Err(Failed::usage("--deltas needs --json"));
     }
+    if let Some(dir) = args.output.as_deref().and_then(Path::parent).filter(|dir| !dir.as_os_str().is_empty())
+        && !dir.is_dir()
+    {
+        return Err(Failed::usage(format!("cannot write to {}: it is not a folder", dir.display())));
+    }
     Ok(Style {
         json: common.json,
         deltas: args.deltas,
@@ -156,7 +161,7 @@ fn prompt(argument: Option<&str>, stdin: bool) -> Result<String, Failed> {
         if !prompt.is_empty() {
             prompt.push_str("\n\n");
         }
-        prompt.push_str(&text);
+        prompt.push_str(text.trim_end_matches(['\n', '\r']));
     }
     if prompt.trim().is_empty() {
         let why = if reads { "stdin holds no prompt" } else { "say what to do: impresario run PROMPT, or - for stdin" };
@@ -207,10 +212,10 @@ impl Job {
                 false
             }
         };
-        if !came.at_once {
-            if let Err(error) = runtime.shutdown().await {
-                came.failure.get_or_insert(error.into());
-            }
+        if !came.at_once
+            && let Err(error) = runtime.shutdown().await
+        {
+            came.failure.get_or_insert(error.into());
         }
         let exit = match &came.failure {
             Some(failure) => failure.exit,

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use impresario::kernel::{AgentId, AgentPath, Outcome, OutcomeKind, Spent};
 use impresario::seams::{Observed, ObservedEvent};
 
+use crate::print;
+
 /// All agents seen so far, in the order in which they were born.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
@@ -16,8 +18,6 @@ pub(crate) struct Tally {
 /// One agent.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentView {
-    /// Which.
-    pub(crate) id: AgentId,
     /// Where it stands.
     pub(crate) path: AgentPath,
     /// Its parent; none for a root.
@@ -44,8 +44,8 @@ pub(crate) enum AgentState {
 }
 
 impl Tally {
-    /// Folds one event in; says where in [`Tally::agents`] its agent is.
-    pub(crate) fn watch(&mut self, event: &ObservedEvent) -> usize {
+    /// Folds one event in.
+    pub(crate) fn watch(&mut self, event: &ObservedEvent) {
         let place = match self.places.get(&event.agent) {
             Some(place) => *place,
             None => self.add(event),
@@ -53,14 +53,12 @@ impl Tally {
         if let Some(agent) = self.agents.get_mut(place) {
             agent.watch(event);
         }
-        place
     }
 
     fn add(&mut self, event: &ObservedEvent) -> usize {
         let place = self.agents.len();
         self.places.insert(event.agent.clone(), place);
         self.agents.push(AgentView {
-            id: event.agent.clone(),
             path: event.path.clone(),
             parent: event.parent.clone(),
             state: AgentState::Born,
@@ -133,4 +131,10 @@ impl AgentView {
         self.since = time;
         self.doing.clear();
     }
+}
+
+/// Why an outcome is not `completed`, in a line that can stand behind its kind.
+pub(crate) fn why(outcome: &Outcome) -> String {
+    let why = outcome.why();
+    print::one_line(why.strip_prefix("cancelled ").unwrap_or(&why), 400)
 }

@@ -5,7 +5,7 @@ use impresario::seams::{Observed, ObservedEvent};
 
 use crate::figures;
 use crate::print;
-use crate::tally::Tally;
+use crate::tally::{self, Tally};
 
 /// At most this many lines a second.
 const LINES_MAX: u32 = 10;
@@ -100,8 +100,8 @@ fn line(event: &ObservedEvent) -> Option<String> {
             Some(format!("{path}: started{label} ({}, {})", context.as_str(), print::one_line(model, 60)))
         }
         Observed::Ended { outcome, duration_ms } => {
-            let why = outcome.why();
-            let why = if why.is_empty() { String::new() } else { format!(": {}", print::one_line(&why, 200)) };
+            let why = tally::why(outcome);
+            let why = if why.is_empty() { why } else { format!(": {why}") };
             let (took, tokens) = (figures::span(*duration_ms), figures::tokens(&outcome.spent));
             Some(format!("{path}: {} in {took}, {tokens}{why}", outcome.kind))
         }

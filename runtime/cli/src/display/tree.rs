@@ -16,7 +16,7 @@ const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '�
 /// A line for each agent, children under their parent.
 pub(super) struct DrawnTree {
     paint: Paint,
-    /// By place in the tally.
+    /// By place in the tally; the first so many of it.
     bars: HashMap<usize, ProgressBar>,
     /// Places in the order of the screen.
     order: Vec<usize>,
@@ -30,23 +30,21 @@ impl DrawnTree {
         Self { paint, bars: HashMap::new(), order: Vec::new(), others: None, turn: 0 }
     }
 
-    /// The agent at `place` changed: it gets its line, if there is room. Lines are written on the next tick.
-    pub(super) fn touch(&mut self, tally: &Tally, place: usize) {
-        if self.bars.contains_key(&place) || self.bars.len() >= LINES_MAX {
-            return;
+    /// Gives each new agent its line, if there is room.
+    fn grow(&mut self, tally: &Tally) {
+        for place in self.order.len()..tally.agents().len().min(LINES_MAX) {
+            let Some(agent) = tally.agents().get(place) else {
+                return;
+            };
+            let at = self.position(tally, agent);
+            let bar = ProgressBar::new_spinner().with_style(plain());
+            let bar = match at.checked_sub(1).and_then(|before| self.bars.get(self.order.get(before)?)) {
+                Some(before) => print::drawing().insert_after(before, bar),
+                None => print::drawing().insert(0, bar),
+            };
+            self.order.insert(at, place);
+            self.bars.insert(place, bar);
         }
-        let Some(agent) = tally.agents().get(place) else {
-            return;
-        };
-        let at = self.position(tally, agent);
-        let bar = ProgressBar::new_spinner().with_style(plain());
-        let bar = match at.checked_sub(1).and_then(|before| self.bars.get(self.order.get(before)?)) {
-            Some(before) => print::drawing().insert_after(before, bar),
-            None => print::drawing().insert(0, bar),
-        };
-        bar.set_message(self.line(agent));
-        self.order.insert(at, place);
-        self.bars.insert(place, bar);
     }
 
     /// Behind the last descendant of its parent.
@@ -65,6 +63,7 @@ impl DrawnTree {
 
     pub(super) fn tick(&mut self, tally: &Tally) {
         self.turn += 1;
+        self.grow(tally);
         for (place, bar) in &self.bars {
             if let Some(agent) = tally.agents().get(*place) {
                 bar.set_message(self.line(agent));

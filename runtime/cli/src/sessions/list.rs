@@ -1,6 +1,7 @@
 //! `sessions ls`
 
-use impresario::kernel::Spent;
+use futures::StreamExt as _;
+use impresario::kernel::{Fact, Seq, Spent};
 use impresario::seams::{SessionFilter, SessionInfo};
 use serde::Serialize;
 
@@ -39,9 +40,9 @@ pub(super) async fn ls(common: &Common, archive: &Archive, args: &ListArgs) -> R
     for session in &sessions {
         let (children, spent) = below(archive, session).await?;
         if common.json {
-            text.push_str(&json(archive, session, children, &spent)?);
+            text.push_str(&json(archive, session, &title(archive, session).await?, children, &spent)?);
         } else {
-            rows.push(row(archive, session, children, &spent));
+            rows.push(row(archive, session, &title(archive, session).await?, children, &spent));
         }
     }
     if !common.json {
@@ -83,7 +84,32 @@ async fn below(archive: &Archive, session: &SessionInfo) -> Result<(usize, Spent
     Ok((children, spent))
 }
 
-fn json(archive: &Archive, session: &SessionInfo, children: usize, spent: &Spent) -> Result<String, Failed> {
+/// The first words of the first prompt; roots are born without one, so it may stand in the log only.
+async fn title(archive: &Archive, session: &SessionInfo) -> Result<String, Failed> {
+    if !session.head.title.is_empty() {
+        return Ok(session.head.title.clone());
+    }
+    let mut events = archive.store.read(session.id().clone(), Seq(0));
+    while let Some(event) = events.next().await {
+        let Ok(event) = event else {
+            break;
+        };
+        if let Fact::UserMessage(message) = &event.fact
+            && message.source.kind == "user"
+        {
+            return Ok(message.text());
+        }
+    }
+    Ok(session.new.label.clone())
+}
+
+fn json(
+    archive: &Archive,
+    session: &SessionInfo,
+    title: &str,
+    children: usize,
+    spent: &Spent,
+) -> Result<String, Failed> {
     let new = &session.new;
     let listed = Listed {
         id: session.id().as_str(),
@@ -91,7 +117,7 @@ fn json(archive: &Archive, session: &SessionInfo, children: usize, spent: &Spent
         path: new.path.as_str(),
         parent: new.header.parent_session.as_ref().map(|parent| parent.as_str()),
         label: &new.label,
-        title: &session.head.title,
+        title,
         dir: new.header.cwd.as_deref(),
         state: archive.state(session),
         outcome: session.head.outcome.map(|outcome| outcome.as_str()),
@@ -107,8 +133,7 @@ fn json(archive: &Archive, session: &SessionInfo, children: usize, spent: &Spent
 
 const HEADS: [&str; 7] = ["ID", "AGE", "STATE", "TURNS", "CHILDREN", "TOKENS", "TITLE"];
 
-fn row(archive: &Archive, session: &SessionInfo, children: usize, spent: &Spent) -> [String; 7] {
-    let title = if session.head.title.is_empty() { &session.new.label } else { &session.head.title };
+fn row(archive: &Archive, session: &SessionInfo, title: &str, children: usize, spent: &Spent) -> [String; 7] {
     [
         session.id().to_string(),
         figures::age(session.updated_at, figures::now()),
