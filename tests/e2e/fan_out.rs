@@ -1,0 +1,62 @@
+//! Fan-out through the real adapter, against the mock server.
+
+use nix::sys::signal::Signal;
+
+use crate::kit::{Mock, Place};
+
+#[test]
+fn sixty_four_children_come_back_through_http_many_at_once() {
+    let place = Place::new();
+    let mock = Mock::start(&place);
+    let prompt = "[[FANOUT n=64 tool=subagent leaf=\"latency=300\"]]";
+    let said = place.ok(&["run", "-j", "64", prompt, "--base-url", &mock.base_url(), "--model", "openai:any"]);
+    assert_eq!(said.out, "fanout done results=64\n");
+    let tree = place.tree();
+    assert_eq!(tree.len(), 65);
+    assert!(tree.iter().all(|line| line.contains("completed")), "{tree:#?}");
+    assert!(place.verify().contains("0 violations in 65 sessions"));
+    let stats = mock.stats();
+    assert!(stats["peak_concurrency"].as_u64().is_some_and(|peak| peak > 16), "{stats}");
+    assert_eq!((stats["requests"].as_u64(), stats["open_streams"].as_u64()), (Some(66), Some(0)), "{stats}");
+}
+
+#[test]
+fn a_chain_goes_as_deep_as_it_may() {
+    let place = Place::new();
+    let mock = Mock::start(&place);
+    let args = ["run", "[[CHAIN d=4]]", "--base-url", &mock.base_url(), "-m", "openai:any", "--max-depth", "4"];
+    assert_eq!(place.ok(&args).out, "chain 4 -> chain 3 -> chain 2 -> chain 1 -> chain end\n");
+    assert_eq!(place.tree().len(), 5);
+}
+
+#[test]
+fn one_failing_child_leaves_the_rest_working_and_the_code_at_zero() {
+    let place = Place::new();
+    let mock = Mock::start(&place);
+    let prompt = "[[FANOUT n=8 tool=subagent fail=3]]";
+    let said = place.ok(&["run", prompt, "--base-url", &mock.base_url(), "-m", "openai:any"]);
+    assert_eq!(said.out, "fanout done results=7 failed=1\n");
+    let tree = place.tree();
+    assert_eq!(tree.iter().filter(|line| line.contains("failed")).count(), 1, "{tree:#?}");
+    assert_eq!(tree.iter().filter(|line| line.contains("completed")).count(), 8, "{tree:#?}");
+    place.verify();
+}
+
+#[test]
+fn an_interrupt_in_mid_fan_out_closes_every_stream_and_gives_every_child_an_outcome() {
+    let place = Place::new();
+    let mock = Mock::start(&place);
+    let prompt = "[[FANOUT n=12 tool=subagent leaf=\"latency=60000\"]]";
+    let running = place.start(&["run", "-j", "8", prompt, "--base-url", &mock.base_url(), "-m", "openai:any"]);
+    mock.wait("eight children ask at once", |stats| stats["open_streams"] == 8);
+    running.signal(Signal::SIGINT);
+    let said = running.finish();
+    assert_eq!(said.code, Some(130), "{said:#?}");
+    assert_eq!(said.out, "");
+    assert!(said.err.contains("13 of 13 agents at rest"), "{}", said.err);
+    mock.wait("no stream stays open", |stats| stats["open_streams"] == 0 && stats["aborted_streams"] == 8);
+    let tree = place.tree();
+    assert_eq!(tree.len(), 13);
+    assert!(tree.iter().all(|line| line.contains("cancelled")), "{tree:#?}");
+    place.verify();
+}

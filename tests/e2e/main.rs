@@ -1,0 +1,8 @@
+//! The real binary from outside: what it prints, how it exits, what it leaves in the world.
+
+mod crash;
+mod demo;
+mod exit;
+mod fan_out;
+mod json;
+mod kit;
