@@ -97,7 +97,7 @@ async fn title(archive: &Archive, session: &SessionInfo) -> Result<String, Faile
         if let Fact::UserMessage(message) = &event.fact
             && message.source.kind == "user"
         {
-            return Ok(message.text());
+            return Ok(print::one_line(&message.text(), 80));
         }
     }
     Ok(session.new.label.clone())
