@@ -286,7 +286,8 @@ impl Display {
         let failed = ending.outcome.as_ref().filter(|outcome| outcome.kind != OutcomeKind::Completed);
         // Nobody reads stdout: whoever closed it has seen enough.
         let unread = ending.stop == Some(Stop::OutputClosed);
-        if !unread && (!self.style.json || failed.is_some()) && (!self.style.quiet || failed.is_some()) {
+        let never_ran = ending.failure.is_some() && ending.outcome.is_none();
+        if !unread && !never_ran && (!self.style.json || failed.is_some()) && (!self.style.quiet || failed.is_some()) {
             print::say(&self.summary(ending));
         }
         if self.style.quiet || self.style.json {

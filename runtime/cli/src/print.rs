@@ -24,16 +24,21 @@ pub(crate) fn undisturbed<T>(write: impl FnOnce() -> T) -> T {
     }
 }
 
+/// Takes the drawing off the screen for good.
+pub(crate) fn end_drawing() {
+    if let Some(drawn) = DRAWN.get() {
+        // A drawing that cannot be cleared is only ugly.
+        let _ = drawn.clear();
+        drawn.set_draw_target(ProgressDrawTarget::hidden());
+    }
+}
+
 /// Takes the drawing off the screen while a person answers; dropping it draws again. Holds no lock meanwhile.
 pub(crate) struct Pause(());
 
 impl Pause {
     pub(crate) fn begin() -> Self {
-        if let Some(drawn) = DRAWN.get() {
-            // A drawing that cannot be cleared is only ugly.
-            let _ = drawn.clear();
-            drawn.set_draw_target(ProgressDrawTarget::hidden());
-        }
+        end_drawing();
         Self(())
     }
 }

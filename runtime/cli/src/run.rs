@@ -199,10 +199,11 @@ impl Job {
         let began = Instant::now();
         let mut signals = Signals::new()?;
         let start = self.start();
+        let options = self.options()?;
         if !self.style.quiet && !self.style.json {
             print::say(&self.style.paint.dim(&start.line()));
         }
-        let runtime = Runtime::start(self.options()?).await?;
+        let runtime = Runtime::start(options).await?;
         let (screen, mut closed) = Screen::open(self.style, start, runtime.subscribe());
         let mut came = self.drive(&runtime, &mut signals, &mut closed).await;
         let written = match self.write(came.outcome.as_deref()) {

@@ -9,7 +9,7 @@ use crate::print::{self, Paint};
 use crate::tally::{AgentState, AgentView, Tally};
 
 /// At most this many agents have a line of their own.
-const LINES_MAX: usize = 40;
+const LINES_MAX: usize = 20;
 /// What turns while an agent runs.
 const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
@@ -69,19 +69,26 @@ impl DrawnTree {
                 bar.set_message(self.line(agent));
             }
         }
-        let hidden = tally.agents().len().saturating_sub(self.bars.len());
-        if hidden > 0 {
+        if let Some(line) = self.line_of_others(tally) {
             let others =
                 self.others.get_or_insert_with(|| print::drawing().add(ProgressBar::new_spinner().with_style(plain())));
-            let ended = tally.agents().iter().filter(|agent| agent.outcome().is_some()).count();
-            let all = tally.agents().len();
-            others.set_message(format!("… and {hidden} more; {} running, {ended} of {all} ended", tally.running()));
+            others.set_message(line);
         }
     }
 
+    /// Replaces the drawing by its last state as plain lines: they stay, and what is said from here on follows them.
     pub(super) fn end(&mut self, tally: &Tally) {
-        self.tick(tally);
-        self.order.iter().filter_map(|place| self.bars.get(place)).chain(&self.others).for_each(ProgressBar::abandon);
+        self.grow(tally);
+        print::end_drawing();
+        let agents = self.order.iter().filter_map(|place| tally.agents().get(*place));
+        agents.map(|agent| self.line(agent)).chain(self.line_of_others(tally)).for_each(|line| print::say(&line));
+    }
+
+    fn line_of_others(&self, tally: &Tally) -> Option<String> {
+        let all = tally.agents();
+        let hidden = all.len().checked_sub(self.order.len()).filter(|hidden| *hidden > 0)?;
+        let ended = all.iter().filter(|agent| agent.outcome().is_some()).count();
+        Some(format!("… and {hidden} more; {} running, {ended} of {} ended", tally.running(), all.len()))
     }
 
     fn line(&self, agent: &AgentView) -> String {
