@@ -68,8 +68,7 @@ pub(crate) fn scripted(script: &Script) -> Result<ScriptedModel, Failed> {
         Script::File(path) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| Failed::usage(format!("script {}: {error}", path.display())))?;
-            ScriptedModel::from_toml(&text)
-                .map_err(|error| Failed::usage(format!("script {}: {error}", path.display())))
+            ScriptedModel::from_toml(&text).map_err(|error| Failed::usage(format!("{}: {error}", path.display())))
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Progress on a terminal: the tree, drawn again as it changes, its last state left on the screen.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use impresario::kernel::{Outcome, OutcomeKind};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::figures;
 use crate::print::{self, Paint};
-use crate::tally::{AgentState, AgentView, Tally};
+use crate::tally::{self, AgentState, AgentView, Tally};
 
 /// At most this many agents have a line of their own.
 const LINES_MAX: usize = 20;
@@ -81,7 +83,21 @@ impl DrawnTree {
         self.grow(tally);
         print::end_drawing();
         let agents = self.order.iter().filter_map(|place| tally.agents().get(*place));
-        agents.map(|agent| self.line(agent)).chain(self.line_of_others(tally)).for_each(|line| print::say(&line));
+        let others = self.line_of_others(tally).into_iter().chain(self.hidden_trouble(tally));
+        agents.map(|agent| self.line(agent)).chain(others).for_each(|line| print::say(&line));
+    }
+
+    /// Agents without a line that did not complete: what went wrong must not hide in a number.
+    fn hidden_trouble(&self, tally: &Tally) -> Vec<String> {
+        let hidden = tally.agents().iter().skip(self.order.len());
+        let trouble = hidden
+            .filter_map(|agent| Some((agent, agent.outcome()?)))
+            .filter(|(_, outcome)| outcome.kind != OutcomeKind::Completed);
+        let line = |(agent, outcome): (&AgentView, &Arc<Outcome>)| {
+            let (path, kind) = (print::one_line(agent.path.as_str(), 200), self.paint.word(outcome.kind.as_str()));
+            format!("  ✗ {path}  {kind}  {}", tally::why(outcome))
+        };
+        trouble.take(LINES_MAX).map(line).collect()
     }
 
     fn line_of_others(&self, tally: &Tally) -> Option<String> {
@@ -106,7 +122,8 @@ impl DrawnTree {
                 let mark = if outcome.why().is_empty() { '✓' } else { '✗' };
                 let kind = self.paint.word(outcome.kind.as_str());
                 let rest = format!("{}, {}", figures::span(*ms), figures::tokens(&outcome.spent));
-                format!("{indent}{mark} {name}  {kind}  {}", self.paint.dim(&rest))
+                let line = format!("{indent}{mark} {name}  {kind}  {}", self.paint.dim(&rest));
+                format!("{line}  {}", tally::why(outcome)).trim_end().to_owned()
             }
         }
     }
