@@ -58,7 +58,10 @@ fn the_report_says_what_find_wc_and_grep_say() {
         assert_eq!(figures.get(key), Some(&value), "{key} in\n{}", said.out);
     }
     assert!(figures["check"].contains("sums agree"), "{}", said.out);
-    assert!(said.out.contains("  src/main.rs:2:// TODO: everything"), "{}", said.out);
+    for hit in ["  .hidden:1:FIXME: hidden, but counted", "  docs/a b/c:d.md:2:FIXME: here", "  many/lines.txt:1:TODO"]
+    {
+        assert!(said.out.contains(hit), "{hit} in\n{}", said.out);
+    }
     assert!(said.out.contains("  and 26 more"), "{}", said.out);
     // The largest file by size is first.
     let largest = said.out.lines().skip_while(|line| *line != "largest files:").nth(1).unwrap_or_default();

@@ -61,6 +61,14 @@ impl Archive {
             (TurnState::Open, _) if self.is_live => "running",
             (TurnState::Open, _) => "crashed (not closed yet)",
             (TurnState::Idle, Some(outcome)) => outcome.as_str(),
+            // A child always has a task, and a live one would have it in hand.
+            (TurnState::Idle, None) if session.new.header.parent_session.is_some() => {
+                if self.is_live {
+                    "queued"
+                } else {
+                    "not started"
+                }
+            }
             (TurnState::Idle, None) => "idle",
         }
     }

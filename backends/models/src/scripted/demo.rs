@@ -277,10 +277,10 @@ fn todo_lines(search: &str) -> Vec<String> {
     search.lines().filter(|line| is_hit(line)).map(str::to_owned).collect()
 }
 
-/// `path:line:text`.
+/// `path:line:text`; a path may contain colons.
 fn is_hit(line: &str) -> bool {
-    let mut parts = line.splitn(3, ':').skip(1);
-    parts.next().is_some_and(|number| number.parse::<u64>().is_ok()) && parts.next().is_some()
+    let parts: Vec<&str> = line.split(':').collect();
+    parts.len() > 2 && parts[1..parts.len() - 1].iter().any(|part| part.parse::<u64>().is_ok())
 }
 
 // The fork that checks.
