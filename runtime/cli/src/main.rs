@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser as _};
 use tracing_subscriber::EnvFilter;
@@ -46,8 +47,9 @@ fn start(cli: Cli) -> Exit {
     };
     let common = cli.common.clone();
     let done = runtime.block_on(dispatch(cli));
-    // Threads that wait for a terminal or a slow reader must not keep the program alive.
-    runtime.shutdown_background();
+    // What still runs is dropped and ends what it started. Threads that wait for a terminal or for a slow reader must
+    // not keep the program alive.
+    runtime.shutdown_timeout(Duration::from_millis(300));
     done.unwrap_or_else(|failure| failed(&common, &failure))
 }
 

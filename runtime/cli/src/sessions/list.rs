@@ -48,7 +48,8 @@ pub(super) async fn ls(common: &Common, archive: &Archive, args: &ListArgs) -> R
     if !common.json {
         text = table(&rows, Paint::of(common.color, Stream::Out));
         if rows.is_empty() && !common.quiet {
-            print::say("nothing is stored here yet; try `impresario demo`");
+            let is_filtered = args.here || args.children.is_some();
+            print::say(if is_filtered { "no session matches" } else { "nothing is stored yet; try `impresario demo`" });
         }
     }
     answer(&text)
