@@ -109,6 +109,7 @@ impl SqliteStore {
         }
         let options = File::options().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = options.map_err(io)?;
+        restrict(&path)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
