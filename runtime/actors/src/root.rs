@@ -4,6 +4,9 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 use crate::supervisor::SupervisorMessage;
 
+/// What ractor gives as the reason of an actor that was killed.
+const KILLED: &str = "killed";
+
 /// Linked above every actor of one runtime.
 pub(crate) struct Root;
 
@@ -40,12 +43,22 @@ impl Actor for Root {
         event: SupervisionEvent,
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        if let SupervisionEvent::ActorFailed(actor, error) = event {
-            tracing::error!(actor = %actor.get_id(), %error, "an actor failed");
-            if let Some(supervisor) = state {
-                // Without a supervisor there is nobody left to care.
-                let _ = supervisor.cast(SupervisorMessage::ActorFailed { actor: actor.get_id() });
+        let actor = match event {
+            SupervisionEvent::ActorFailed(actor, error) => {
+                tracing::error!(actor = %actor.get_id(), %error, "an actor failed");
+                actor
             }
+            SupervisionEvent::ActorTerminated(actor, _, Some(reason)) if reason == KILLED => {
+                tracing::error!(actor = %actor.get_id(), "an actor was killed");
+                actor
+            }
+            SupervisionEvent::ActorTerminated(..)
+            | SupervisionEvent::ActorStarted(_)
+            | SupervisionEvent::ProcessGroupChanged(_) => return Ok(()),
+        };
+        if let Some(supervisor) = state {
+            // Without a supervisor there is nobody left to care.
+            let _ = supervisor.cast(SupervisorMessage::ActorFailed { actor: actor.get_id() });
         }
         Ok(())
     }

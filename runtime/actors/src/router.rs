@@ -1,6 +1,5 @@
 //! Addresses: an agent keeps its address while its actor comes and goes.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dashmap::DashMap;
@@ -17,7 +16,7 @@ pub(crate) struct Router {
 
 struct Slot {
     actor: ActorRef<AgentMessage>,
-    sent: Arc<AtomicU64>,
+    sent: AtomicU64,
 }
 
 /// There is nobody at this address now.
@@ -25,11 +24,9 @@ struct Slot {
 pub(crate) struct Unreachable;
 
 impl Router {
-    /// Makes an actor reachable. The count of what was sent to this address goes on.
-    pub(crate) fn connect(&self, id: &AgentId, actor: ActorRef<AgentMessage>) -> Arc<AtomicU64> {
-        let sent = self.slots.get(id).map(|slot| Arc::clone(&slot.sent)).unwrap_or_default();
-        self.slots.insert(id.clone(), Slot { actor, sent: Arc::clone(&sent) });
-        sent
+    /// Makes an actor reachable. It has been sent nothing yet: what was on its way to an earlier one went with that.
+    pub(crate) fn connect(&self, id: &AgentId, actor: ActorRef<AgentMessage>) {
+        self.slots.insert(id.clone(), Slot { actor, sent: AtomicU64::new(0) });
     }
 
     pub(crate) fn disconnect(&self, id: &AgentId) {
@@ -56,6 +53,14 @@ impl Router {
     /// How much was sent to the agent so far; `None` if it is not here.
     pub(crate) fn sent(&self, id: &AgentId) -> Option<u64> {
         self.slots.get(id).map(|slot| slot.sent.load(Ordering::SeqCst))
+    }
+
+    /// Ends an actor without a word, as a failure would.
+    #[cfg(test)]
+    pub(crate) fn kill(&self, id: &AgentId) {
+        if let Some(slot) = self.slots.get(id) {
+            slot.actor.kill();
+        }
     }
 
     /// Everybody who has an actor.

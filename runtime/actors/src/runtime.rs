@@ -120,6 +120,11 @@ impl Runtime {
         stopped.map_err(|_| Error::Closed)
     }
 
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     fn handle(&self, id: AgentId) -> AgentHandle {
         AgentHandle { id, shared: Arc::clone(&self.shared) }
     }

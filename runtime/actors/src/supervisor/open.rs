@@ -88,15 +88,100 @@ impl SupervisorState {
                 if let Some(outcome) = outcome {
                     self.turn_ended(&id, outcome);
                 }
+                self.send_held(&id);
             }
             Err(error) => {
                 tracing::error!(agent = %id, %error, "a failed agent cannot be read back");
                 entry.is_live = false;
                 tree.agents.insert(id.clone(), entry);
+                // Nobody is there to take them; the next opening hands them on.
+                let children = tree.tree.node(&id).map(|node| node.children.clone()).unwrap_or_default();
+                tree.undelivered.retain(|(child, _)| !children.contains(child));
                 let root = tree.tree.root().clone();
                 self.shared.router.disconnect(&id);
                 self.check_rest(&root);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures::TryStreamExt;
+    use impresario_kernel::invariant::check_log;
+    use impresario_kernel::{OutcomeKind, Seq, SessionHeader};
+    use impresario_models::scripted::ScriptedModel;
+    use impresario_seams::{Observed, Store};
+    use impresario_stores::MemoryStore;
+
+    use crate::{AgentSpec, Limits, Options, Runtime, Seen};
+
+    /// A runtime on `store`, and a root that was told `prompt`.
+    async fn begin(store: &Arc<MemoryStore>, prompt: &str) -> (Runtime, crate::AgentHandle, crate::Subscription) {
+        let options = Options {
+            store: store.clone(),
+            models: vec![Arc::new(ScriptedModel::builtin())],
+            tools: vec![],
+            approver: None,
+            limits: Limits::default(),
+        };
+        let runtime = Runtime::start(options).await.unwrap();
+        let seen = runtime.subscribe();
+        let root = runtime.spawn(AgentSpec::new("scripted", "builtin", std::env::temp_dir())).await.unwrap();
+        root.followup(prompt).await.unwrap();
+        (runtime, root, seen)
+    }
+
+    #[tokio::test]
+    async fn a_child_whose_actor_dies_crashes_and_the_rest_goes_on() {
+        let store = Arc::new(MemoryStore::new());
+        let prompt = "[[FANOUT n=3 tool=subagent leaf=\"latency=50\"]]";
+        let (runtime, root, mut seen) = begin(&store, prompt).await;
+        loop {
+            let Some(Seen::Event(event)) = seen.next().await else { panic!("nothing was seen") };
+            if event.path.as_str() == "root/leaf-2" && matches!(event.what, Observed::TurnStarted { .. }) {
+                runtime.shared().router.kill(&event.agent);
+                break;
+            }
+        }
+        let receipt = runtime.quiesce(root.id()).await.unwrap();
+        assert!(receipt.at_rest(), "{receipt:?}");
+        let crashed: Vec<&str> = receipt
+            .agents
+            .iter()
+            .filter(|agent| agent.outcome == Some(OutcomeKind::Crashed))
+            .map(|agent| agent.path.as_str())
+            .collect();
+        assert_eq!(crashed, ["root/leaf-2"]);
+        assert_eq!(&*root.outcome().await.unwrap().unwrap().text, "fanout done results=2 failed=1");
+        for agent in receipt.agents {
+            let events: Vec<_> = store.read(agent.id.clone(), Seq(0)).try_collect().await.unwrap();
+            assert_eq!(check_log(&SessionHeader::new(agent.id, impresario_kernel::Millis(0)), &events), []);
+        }
+        runtime.shutdown().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_parent_whose_actor_dies_hears_of_its_children_in_its_next_life() {
+        let store = Arc::new(MemoryStore::new());
+        let prompt = "[[FANOUT n=3 tool=subagent leaf=\"latency=50\"]]";
+        let (runtime, root, mut seen) = begin(&store, prompt).await;
+        let mut started = 0;
+        while started < 3 {
+            let Some(Seen::Event(event)) = seen.next().await else { panic!("nothing was seen") };
+            let is_leaf = event.path.as_str() != "root";
+            started += usize::from(is_leaf && matches!(event.what, Observed::TurnStarted { .. }));
+        }
+        runtime.shared().router.kill(root.id());
+        let receipt = runtime.quiesce(root.id()).await.unwrap();
+        assert!(receipt.at_rest(), "{receipt:?}");
+        let log: Vec<_> = store.read(root.id().clone(), Seq(0)).try_collect().await.unwrap();
+        let text: Vec<String> = log.iter().map(|event| format!("{:?}", event.fact)).collect();
+        let notices =
+            text.iter().filter(|fact| fact.starts_with("UserMessage") && fact.contains(" completed · agent "));
+        assert_eq!(notices.count(), 3, "{text:#?}");
+        runtime.shutdown().await.unwrap();
     }
 }

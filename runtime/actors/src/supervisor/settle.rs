@@ -22,23 +22,41 @@ impl SupervisorState {
             return;
         }
         let call = tree.foreground.remove(agent);
+        // A wait brings it.
         if call.is_none() && tree.waits.iter().any(|wait| covers(tree, wait, agent)) {
             self.end_waits(&parent);
             return;
         }
-        let Some(settled) = tree.settled(agent) else { return };
-        let wakes = !tree.tree.is_stopped(&parent);
         if let Some(entry) = tree.agents.get_mut(agent).filter(|_| call.is_some()) {
             entry.is_read = true;
         }
+        self.send_settled(&parent, agent, call);
+    }
+
+    /// Hands a child's outcome to its parent, as the result of `call` or as a message.
+    fn send_settled(&mut self, parent: &AgentId, child: &AgentId, call: Option<CallKey>) {
+        let Some(tree) = self.tree_of(child) else { return };
+        let Some(settled) = tree.settled(child) else { return };
+        let wakes = !tree.tree.is_stopped(parent);
         let message = AgentMessage::ChildSettled { call, settled, wakes };
-        if self.shared.router.send(&parent, message).is_err() {
-            // The parent has no actor: its outcome stays undelivered in the logs, and the next opening brings it.
-            tracing::debug!(%parent, child = %agent, "the parent is not here; the outcome waits");
-            if let Some(tree) = self.tree_of(agent) {
-                tree.undelivered.remove(&(agent.clone(), turn));
-            }
+        if self.shared.router.send(parent, message).is_err() {
+            // It comes with the parent's next life.
+            tracing::debug!(%parent, %child, "the parent is not here; the outcome waits");
         }
+    }
+
+    /// Hands on the outcomes that no call and no wait of `parent` will bring: they were held for a wait that is over, or
+    /// they were on their way to an actor that is gone. What arrived before changes nothing when it comes again.
+    pub(super) fn send_held(&mut self, parent: &AgentId) {
+        let Some(tree) = self.tree_of(parent) else { return };
+        let Some(node) = tree.tree.node(parent) else { return };
+        let is_held = |child: &&AgentId| {
+            tree.undelivered.iter().any(|(id, _)| id == *child)
+                && !tree.foreground.contains_key(*child)
+                && !tree.waits.iter().any(|wait| covers(tree, wait, child))
+        };
+        let held: Vec<AgentId> = node.children.iter().filter(is_held).cloned().collect();
+        held.iter().for_each(|child| self.send_settled(parent, child, None));
     }
 
     pub(super) fn delivered(&mut self, child: &AgentId, turn: u32) {
@@ -116,6 +134,7 @@ impl SupervisorState {
             tree.waits.remove(at);
             let report = CallReport::failed("AbortError", "ABORTED", "the wait was cancelled; the agents go on");
             let _ = self.shared.router.tell(parent, AgentMessage::CallEnded { call, report });
+            self.send_held(parent);
         }
         // Anything else has been answered: the answer is on its way.
     }
