@@ -48,8 +48,11 @@ fn spec() -> Arc<Spec> {
     })
 }
 
-/// Header and events, each with the line that it was read from.
-fn read(path: &Path) -> Result<(SessionHeader, Vec<(String, Arc<Event>)>), String> {
+/// An event and the line that it was read from.
+type Line = (String, Arc<Event>);
+
+/// Header and events.
+fn read(path: &Path) -> Result<(SessionHeader, Vec<Line>), String> {
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
     let header = lines.next().ok_or("no header")?;
