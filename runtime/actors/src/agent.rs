@@ -47,6 +47,8 @@ pub(crate) enum AgentMessage {
     ChildSettled { call: Option<CallKey>, settled: Settled, wakes: bool },
     /// How the last turn came out.
     TellOutcome(oneshot::Sender<Option<Arc<Outcome>>>),
+    /// Say how the last turn came out when there is nothing left to do.
+    WhenIdle(oneshot::Sender<Option<Arc<Outcome>>>),
 
     /// A turn may run.
     SlotGranted,
@@ -114,6 +116,7 @@ pub(crate) struct AgentState {
     turn_started: Millis,
     handled: u64,
     reported: Option<u64>,
+    idle_waiters: Vec<oneshot::Sender<Option<Arc<Outcome>>>>,
 }
 
 /// A task, or something that others perform.
@@ -155,6 +158,7 @@ impl Actor for AgentActor {
             turn_started: Millis(0),
             handled: 0,
             reported: None,
+            idle_waiters: vec![],
         })
     }
 
@@ -194,6 +198,10 @@ impl AgentState {
             AgentMessage::TellOutcome(reply) => {
                 self.handled += 1;
                 self.follow(Effect::Tell(reply));
+            }
+            AgentMessage::WhenIdle(reply) => {
+                self.handled += 1;
+                self.idle_waiters.push(reply);
             }
             AgentMessage::SlotGranted => self.slot_granted(),
             AgentMessage::Durable(until) => self.durable_until(until),
@@ -289,6 +297,11 @@ impl AgentState {
             && self.durable >= self.agent.log().next_seq()
             && self.effects.is_empty()
             && self.slot == SlotState::None;
+        if at_rest {
+            let outcome = self.agent.outcome().cloned();
+            // Whoever waits may have left.
+            self.idle_waiters.drain(..).for_each(|waiter| drop(waiter.send(outcome.clone())));
+        }
         let report = at_rest.then_some(self.handled);
         if report == self.reported {
             return;

@@ -4,6 +4,7 @@ mod agent;
 mod delegation;
 mod error;
 mod feed;
+mod handle;
 mod journal;
 mod limits;
 mod pipeline;
@@ -20,7 +21,8 @@ mod supervisor;
 
 pub use error::Error;
 pub use feed::{Seen, Subscription};
+pub use handle::AgentHandle;
 pub use limits::Limits;
 pub use receipt::{AgentEnd, Receipt};
-pub use runtime::{AgentHandle, Options, Runtime};
+pub use runtime::{Options, Runtime};
 pub use spec::AgentSpec;

@@ -5,20 +5,20 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use impresario_kernel::{AgentId, Cause, Lane, Message, MessageId, Outcome};
-use impresario_seams::{Approver, Model, Store, Tool};
+use impresario_kernel::{AgentId, Cause};
+use impresario_seams::{Approver, Model, SessionFilter, SessionInfo, Store, Tool};
 use ractor::{Actor, ActorRef};
 use tokio::sync::oneshot;
 
-use crate::agent::{AgentMessage, Delivery};
 use crate::error::Error;
 use crate::feed::{Feed, Subscription};
+use crate::handle::AgentHandle;
 use crate::journal::{Journal, JournalMessage};
 use crate::limits::Limits;
 use crate::receipt::Receipt;
 use crate::root::{Root, RootMessage};
 use crate::router::Router;
-use crate::shared::{Shared, mint};
+use crate::shared::Shared;
 use crate::spec::AgentSpec;
 use crate::supervisor::{Supervisor, SupervisorInit, SupervisorMessage};
 
@@ -38,6 +38,48 @@ pub struct Options {
     pub approver: Option<Arc<dyn Approver>>,
     /// The bounds.
     pub limits: Limits,
+}
+
+impl Options {
+    /// On `store`, with nothing else yet.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, models: vec![], tools: vec![], approver: None, limits: Limits::default() }
+    }
+
+    /// Adds a provider.
+    #[must_use]
+    pub fn model(mut self, model: impl Model) -> Self {
+        self.models.push(Arc::new(model));
+        self
+    }
+
+    /// Adds a tool.
+    #[must_use]
+    pub fn tool(mut self, tool: Arc<dyn Tool>) -> Self {
+        self.tools.push(tool);
+        self
+    }
+
+    /// Adds tools.
+    #[must_use]
+    pub fn tools(mut self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
+        self.tools.extend(tools);
+        self
+    }
+
+    /// Says who answers questions.
+    #[must_use]
+    pub fn approver(mut self, approver: impl Approver) -> Self {
+        self.approver = Some(Arc::new(approver));
+        self
+    }
+
+    /// Sets the bounds.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
 }
 
 /// Trees of agents. Dropping it without [`Runtime::shutdown`] equals a crash, which loses nothing that was accepted.
@@ -102,6 +144,22 @@ impl Runtime {
         self.ask(|reply| SupervisorMessage::Stop { root, cause, deadline, reply }).await?
     }
 
+    /// The address of an agent of a tree that is open here: a root, or any of its descendants.
+    ///
+    /// # Errors
+    /// [`Error::UnknownAgent`] when there is none; a stored tree must be opened first.
+    pub fn agent(&self, id: &AgentId) -> Result<AgentHandle, Error> {
+        match self.shared.router.sent(id) {
+            Some(_) => Ok(self.handle(id.clone())),
+            None => Err(Error::UnknownAgent(id.clone())),
+        }
+    }
+
+    /// Stored agents that match, live or not, the newest first.
+    pub async fn agents(&self, filter: SessionFilter) -> Result<Vec<SessionInfo>, Error> {
+        Ok(self.shared.store.list(filter).await?)
+    }
+
     /// Waits until nothing in the tree of `root` runs, waits to run, or is on its way.
     pub async fn quiesce(&self, root: &AgentId) -> Result<Receipt, Error> {
         let root = root.clone();
@@ -126,7 +184,7 @@ impl Runtime {
     }
 
     fn handle(&self, id: AgentId) -> AgentHandle {
-        AgentHandle { id, shared: Arc::clone(&self.shared) }
+        AgentHandle::new(id, Arc::clone(&self.shared))
     }
 
     async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> SupervisorMessage) -> Result<T, Error> {
@@ -145,55 +203,5 @@ impl Drop for Runtime {
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Runtime").field("store", &self.shared.store.location()).finish_non_exhaustive()
-    }
-}
-
-/// The address of an agent. It outlives the agent's actor; dropping it ends nothing.
-#[derive(Clone)]
-pub struct AgentHandle {
-    id: AgentId,
-    shared: Arc<Shared>,
-}
-
-impl AgentHandle {
-    /// Whose address this is.
-    pub fn id(&self) -> &AgentId {
-        &self.id
-    }
-
-    /// Gives the agent something to do after what it does now. Returns when the message is durable.
-    ///
-    /// # Errors
-    /// [`Error::Refused`] for a text longer than [`Limits::message_bytes_max`], [`Error::Closed`] when the agent is
-    /// gone with its runtime.
-    pub async fn followup(&self, text: &str) -> Result<MessageId, Error> {
-        let max = self.shared.limits.message_bytes_max;
-        if text.len() > max {
-            let why = format!("the message has {} bytes and the limit is {max}; put it into a file", text.len());
-            return Err(Error::Refused(why));
-        }
-        let id = MessageId::new(format!("m-{}", mint()));
-        let message = Arc::new(Message::user(id.clone(), text));
-        let (reply, accepted) = oneshot::channel();
-        self.send(AgentMessage::Deliver(Delivery { message, lane: Lane::NextTurn, wakes: true, reply }))?;
-        accepted.await.map_err(|_| Error::Closed)??;
-        Ok(id)
-    }
-
-    /// How the last ended turn came out; `None` before the first.
-    pub async fn outcome(&self) -> Result<Option<Arc<Outcome>>, Error> {
-        let (reply, outcome) = oneshot::channel();
-        self.send(AgentMessage::TellOutcome(reply))?;
-        outcome.await.map_err(|_| Error::Closed)
-    }
-
-    fn send(&self, message: AgentMessage) -> Result<(), Error> {
-        self.shared.router.send(&self.id, message).map_err(|_| Error::Closed)
-    }
-}
-
-impl fmt::Debug for AgentHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AgentHandle").field(&self.id).finish()
     }
 }

@@ -1,0 +1,114 @@
+//! Addresses of agents.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use impresario_kernel::event::QueueRule;
+use impresario_kernel::{AgentId, Cause, Lane, Message, MessageId, Outcome, Seq};
+use tokio::sync::oneshot;
+
+use crate::agent::{AgentMessage, Delivery};
+use crate::error::Error;
+use crate::shared::{Shared, mint};
+
+/// How long the real ends of interrupted calls are waited for before they are abandoned by name.
+const INTERRUPT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The address of an agent. It outlives the agent's actor; dropping it ends nothing.
+#[derive(Clone)]
+pub struct AgentHandle {
+    id: AgentId,
+    shared: Arc<Shared>,
+}
+
+impl AgentHandle {
+    pub(crate) fn new(id: AgentId, shared: Arc<Shared>) -> Self {
+        Self { id, shared }
+    }
+
+    /// Whose address this is.
+    pub fn id(&self) -> &AgentId {
+        &self.id
+    }
+
+    /// Gives the agent something to do after what it does now. Returns when the message is durable.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for a text longer than [`crate::Limits::message_bytes_max`], [`Error::Closed`] when the agent
+    /// is gone with its runtime.
+    pub async fn followup(&self, text: &str) -> Result<MessageId, Error> {
+        self.deliver(MessageId::new(format!("m-{}", mint())), Lane::NextTurn, true, text).await
+    }
+
+    /// Tells the agent something that it reads at its next step; opens a turn if none is open. Returns when the message
+    /// is durable; errors as [`AgentHandle::followup`].
+    pub async fn steer(&self, text: &str) -> Result<MessageId, Error> {
+        self.deliver(MessageId::new(format!("m-{}", mint())), Lane::NextStep, true, text).await
+    }
+
+    /// Tells the agent something that it reads at its next step, whenever that is; opens nothing. Returns when the
+    /// message is durable; errors as [`AgentHandle::followup`].
+    pub async fn inject(&self, text: &str) -> Result<MessageId, Error> {
+        self.deliver(MessageId::new(format!("m-{}", mint())), Lane::NextStep, false, text).await
+    }
+
+    /// As [`AgentHandle::followup`], under an id of the sender's: the same id again changes nothing, so a sender that
+    /// is not sure may send again.
+    pub async fn followup_as(&self, id: MessageId, text: &str) -> Result<MessageId, Error> {
+        self.deliver(id, Lane::NextTurn, true, text).await
+    }
+
+    /// Ends the agent's turn; its background children go on. What waits in its inbox opens the next turn.
+    ///
+    /// Returns when the agent was told; [`AgentHandle::wait`] waits for the end.
+    pub fn interrupt(&self, cause: Cause) -> Result<(), Error> {
+        self.send(AgentMessage::Cancel { cause, queue: QueueRule::Run, deadline: INTERRUPT_DEADLINE })
+    }
+
+    /// Waits until the agent has nothing to do, and says how its last turn came out; `None` before the first.
+    ///
+    /// Its children may still run: [`crate::Runtime::quiesce`] waits for a whole tree.
+    pub async fn wait(&self) -> Result<Option<Arc<Outcome>>, Error> {
+        let (reply, outcome) = oneshot::channel();
+        self.send(AgentMessage::WhenIdle(reply))?;
+        outcome.await.map_err(|_| Error::Closed)
+    }
+
+    /// How the last ended turn came out; `None` before the first.
+    pub async fn outcome(&self) -> Result<Option<Arc<Outcome>>, Error> {
+        let (reply, outcome) = oneshot::channel();
+        self.send(AgentMessage::TellOutcome(reply))?;
+        outcome.await.map_err(|_| Error::Closed)
+    }
+
+    /// All that was said so far, as far as it is durable, inherited conversation included.
+    pub async fn transcript(&self) -> Result<Vec<Arc<Message>>, Error> {
+        let events: Vec<_> = self.shared.store.read(self.id.clone(), Seq(0)).try_collect().await?;
+        Ok(events.iter().filter_map(|event| event.fact.message().cloned()).collect())
+    }
+
+    async fn deliver(&self, id: MessageId, lane: Lane, wakes: bool, text: &str) -> Result<MessageId, Error> {
+        let max = self.shared.limits.message_bytes_max;
+        if text.len() > max {
+            let why = format!("the message has {} bytes and the limit is {max}; put it into a file", text.len());
+            return Err(Error::Refused(why));
+        }
+        let message = Arc::new(Message::user(id.clone(), text));
+        let (reply, accepted) = oneshot::channel();
+        self.send(AgentMessage::Deliver(Delivery { message, lane, wakes, reply }))?;
+        accepted.await.map_err(|_| Error::Closed)??;
+        Ok(id)
+    }
+
+    fn send(&self, message: AgentMessage) -> Result<(), Error> {
+        self.shared.router.send(&self.id, message).map_err(|_| Error::Closed)
+    }
+}
+
+impl fmt::Debug for AgentHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AgentHandle").field(&self.id).finish()
+    }
+}

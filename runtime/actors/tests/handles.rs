@@ -1,0 +1,128 @@
+//! Handles: every verb, durable acceptance, and ids that may be sent again.
+
+use std::sync::Arc;
+
+use impresario_actors::{AgentHandle, AgentSpec, Error, Limits, Options, Runtime};
+use impresario_kernel::{Cause, MessageId, OutcomeKind};
+use impresario_models::scripted::{Answer, ScriptedModel, View};
+use impresario_seams::SessionFilter;
+use impresario_stores::MemoryStore;
+use tokio::sync::Semaphore;
+
+/// A model that says how many prompts it has seen.
+fn counts() -> ScriptedModel {
+    ScriptedModel::from_fn(|view: &View<'_>| {
+        let prompts: Vec<String> = view
+            .messages()
+            .iter()
+            .filter(|message| message.source.kind == "user")
+            .map(|message| message.text())
+            .collect();
+        Answer::text(prompts.join("+"))
+    })
+}
+
+async fn begin(model: ScriptedModel) -> (Runtime, AgentHandle) {
+    let options = Options::new(Arc::new(MemoryStore::new())).model(model).limits(Limits::default());
+    let runtime = Runtime::start(options).await.unwrap();
+    let root = runtime.spawn(AgentSpec::new("scripted", "any", std::env::temp_dir())).await.unwrap();
+    (runtime, root)
+}
+
+async fn said(handle: &AgentHandle) -> String {
+    handle.wait().await.unwrap().map_or_else(String::new, |outcome| outcome.text.to_string())
+}
+
+#[tokio::test]
+async fn a_followup_runs_and_an_injection_waits_for_it() {
+    let (_runtime, root) = begin(counts()).await;
+    assert_eq!(root.wait().await.unwrap(), None);
+    root.inject("know").await.unwrap();
+    assert_eq!(root.wait().await.unwrap(), None, "an injection opens nothing");
+    root.followup("go").await.unwrap();
+    assert_eq!(said(&root).await, "know+go");
+    root.steer("more").await.unwrap();
+    assert_eq!(said(&root).await, "know+go+more");
+    let texts: Vec<String> = root.transcript().await.unwrap().iter().map(|message| message.text()).collect();
+    assert_eq!(texts[1..], ["know", "go", "know+go", "more", "know+go+more"]);
+}
+
+#[tokio::test]
+async fn the_same_id_again_is_accepted_and_changes_nothing() {
+    let (_runtime, root) = begin(counts()).await;
+    for _ in 0..3 {
+        root.followup_as(MessageId::new("once"), "go").await.unwrap();
+        assert_eq!(said(&root).await, "go");
+    }
+}
+
+#[tokio::test]
+async fn an_interrupt_ends_the_turn_and_the_queue_goes_on() {
+    let gate = Arc::new(Semaphore::new(0));
+    let model = Gated { gate: Arc::clone(&gate), scripted: counts() };
+    let options = Options::new(Arc::new(MemoryStore::new())).model(model);
+    let runtime = Runtime::start(options).await.unwrap();
+    let mut seen = runtime.subscribe();
+    let root = runtime.spawn(AgentSpec::new("scripted", "any", std::env::temp_dir())).await.unwrap();
+    root.followup("one").await.unwrap();
+    root.followup("two").await.unwrap();
+    loop {
+        let Some(impresario_actors::Seen::Event(event)) = seen.next().await else { panic!("nothing was seen") };
+        if matches!(event.what, impresario_seams::Observed::TurnStarted { turn: 1 }) {
+            break;
+        }
+    }
+    root.interrupt(Cause::user("test")).unwrap();
+    gate.add_permits(10);
+    let outcome = root.wait().await.unwrap().unwrap();
+    assert_eq!((outcome.turn, outcome.kind), (2, OutcomeKind::Completed));
+    assert_eq!(&*outcome.text, "one+two");
+}
+
+/// Answers only when it is let.
+struct Gated {
+    gate: Arc<Semaphore>,
+    scripted: ScriptedModel,
+}
+
+impl impresario_seams::Model for Gated {
+    fn provider(&self) -> &str {
+        "scripted"
+    }
+
+    fn stream(
+        &self,
+        request: impresario_seams::ModelRequest,
+    ) -> futures::future::BoxFuture<'static, Result<impresario_seams::ChunkStream, impresario_kernel::Failure>> {
+        let (gate, scripted) = (Arc::clone(&self.gate), self.scripted.clone());
+        Box::pin(async move {
+            gate.acquire().await.expect("the gate is never closed").forget();
+            scripted.stream(request).await
+        })
+    }
+}
+
+#[tokio::test]
+async fn handles_outlive_their_runtime_and_say_so() {
+    let (runtime, root) = begin(counts()).await;
+    root.followup("go").await.unwrap();
+    runtime.quiesce(root.id()).await.unwrap();
+    let stored = runtime.agents(SessionFilter::default()).await.unwrap();
+    assert_eq!(stored.len(), 1);
+    assert_eq!(stored[0].head.title, "go");
+    assert_eq!(runtime.agent(root.id()).unwrap().id(), root.id());
+    assert!(matches!(runtime.agent(&"nobody".into()), Err(Error::UnknownAgent(_))));
+    runtime.shutdown().await.unwrap();
+    assert!(matches!(root.followup("more").await, Err(Error::Closed)));
+}
+
+#[tokio::test]
+async fn a_message_over_the_limit_is_refused_with_the_numbers() {
+    let limits = Limits { message_bytes_max: 10, ..Limits::default() };
+    let options = Options::new(Arc::new(MemoryStore::new())).model(counts()).limits(limits);
+    let runtime = Runtime::start(options).await.unwrap();
+    let root = runtime.spawn(AgentSpec::new("scripted", "any", std::env::temp_dir())).await.unwrap();
+    let refused = root.followup("eleven byte").await.unwrap_err();
+    assert!(refused.to_string().contains("11 bytes and the limit is 10"), "{refused}");
+    assert_eq!(refused.code(), "REFUSED");
+}
