@@ -12,6 +12,7 @@ mod blocking;
 mod edit_file;
 mod environment;
 mod folder;
+mod function;
 mod list_dir;
 mod output;
 mod process;
@@ -24,12 +25,16 @@ mod walk;
 mod write_file;
 
 pub use edit_file::EditFile;
+pub use function::FunctionTool;
 pub use list_dir::ListDir;
 pub use read_file::ReadFile;
 pub use search::Search;
 pub use shell::Bash;
 pub use todo::TodoWrite;
 pub use write_file::WriteFile;
+
+/// Derives the schema of a tool's input.
+pub use schemars;
 
 /// Every tool, in the order in which models are told of them.
 #[must_use]
