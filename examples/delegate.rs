@@ -19,6 +19,7 @@ async fn main() -> impresario::Result<()> {
         models: vec![Arc::new(ScriptedModel::builtin())],
         tools: impresario::tools::all(),
         approver: None,
+        hooks: vec![],
         limits: Limits::default(),
     })
     .await?;

@@ -5,7 +5,7 @@ mod effect;
 mod observe;
 mod work;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,6 +62,8 @@ pub(crate) enum AgentMessage {
     RetryDue { run: RunKey },
     /// A call has really ended.
     CallEnded { call: CallKey, report: CallReport },
+    /// Hooks have let a call for other agents pass.
+    CallJudged { call: CallKey },
     /// A wait for children is over.
     WaitEnded { call: CallKey, result: WaitResult },
     /// The deadline of a cancel has passed.
@@ -107,6 +109,8 @@ pub(crate) struct AgentState {
     /// Work that is wanted, with the place up to which the log must be durable before it may start.
     gates: BTreeMap<Want, Seq>,
     cancels: HashMap<CallKey, CancellationToken>,
+    /// Calls for other agents that hooks still judge.
+    judging: BTreeSet<CallKey>,
     buffers: HashMap<RunKey, Arc<ChunkBuffer>>,
     /// What follows when the log is durable up to a place.
     effects: VecDeque<(Seq, Effect)>,
@@ -151,6 +155,7 @@ impl Actor for AgentActor {
             tasks: BTreeMap::new(),
             gates: BTreeMap::new(),
             cancels: HashMap::new(),
+            judging: BTreeSet::new(),
             buffers: HashMap::new(),
             effects: VecDeque::new(),
             slot: SlotState::None,
@@ -214,8 +219,10 @@ impl AgentState {
             AgentMessage::RetryDue { run } => self.input(Input::RetryDue { run }),
             AgentMessage::CallEnded { call, report } => {
                 self.cancels.remove(&call);
+                self.judging.remove(&call);
                 self.input(Input::CallSettled { call, report });
             }
+            AgentMessage::CallJudged { call } => self.call_judged(myself, call),
             AgentMessage::WaitEnded { call, result } => self.wait_ended(call, result),
             AgentMessage::DeadlinePassed { turn } => self.abandon(turn),
         }

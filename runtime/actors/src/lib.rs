@@ -5,6 +5,7 @@ mod delegation;
 mod error;
 mod feed;
 mod handle;
+mod hooks;
 mod journal;
 mod limits;
 mod pipeline;

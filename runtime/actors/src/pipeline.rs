@@ -7,12 +7,13 @@ use std::sync::Arc;
 use futures::FutureExt;
 use impresario_kernel::event::Authority;
 use impresario_kernel::{Access, AgentId, AgentPath, Block, CallId, CallKey, CallReport};
-use impresario_seams::{Question, Tool, ToolContext, ToolError, ToolOutput};
+use impresario_seams::{HookCall, Question, Tool, ToolContext, ToolError, ToolOutput};
 use ractor::ActorRef;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::AgentMessage;
+use crate::hooks;
 use crate::shared::{Shared, panic_text};
 
 /// The tool that runs commands: under write access somebody is asked first.
@@ -45,18 +46,24 @@ pub(crate) async fn perform(shared: Arc<Shared>, call: PipelineCall, agent: Acto
     let _ = agent.cast(AgentMessage::CallEnded { call: key, report });
 }
 
+/// Judges a call that others perform, and reports how that went.
+pub(crate) async fn judge(shared: Arc<Shared>, call: PipelineCall, agent: ActorRef<AgentMessage>) {
+    // The actor may be gone; then nobody waits for this.
+    let _ = match judged(&shared, &call).await {
+        Ok(_) => agent.cast(AgentMessage::CallJudged { call: call.key }),
+        Err(report) => agent.cast(AgentMessage::CallEnded { call: call.key, report: *report }),
+    };
+}
+
 async fn run(shared: &Shared, call: PipelineCall) -> CallReport {
     let tool = match permitted(shared, &call.name, &call.authority) {
         Ok(tool) => Arc::clone(tool),
         Err(report) => return *report,
     };
-    let input = match input(&call.arguments) {
-        Ok(input) => input,
+    let shown = match judged(shared, &call).await {
+        Ok(shown) => shown,
         Err(report) => return *report,
     };
-    if let Err(report) = approved(shared, &call, &input).await {
-        return *report;
-    }
     let context = ToolContext {
         agent: call.agent,
         call: call.id,
@@ -64,10 +71,29 @@ async fn run(shared: &Shared, call: PipelineCall) -> CallReport {
         access: call.authority.access,
         cancel: call.cancel,
     };
-    match tool.run(input, context).await {
+    let report = match tool.run(shown.input.clone(), context).await {
         Ok(output) => succeeded(output),
         Err(error) => failed(error),
+    };
+    hooks::after(shared, shown, report).await
+}
+
+/// Lets hooks, guards and, where it must be asked, somebody say whether a call may run. What they were shown is what
+/// runs.
+pub(crate) async fn judged(shared: &Shared, call: &PipelineCall) -> Result<Arc<HookCall>, Box<CallReport>> {
+    let shown = Arc::new(HookCall {
+        agent: call.agent.clone(),
+        path: call.path.clone(),
+        call: call.id.clone(),
+        tool: call.name.to_string(),
+        input: input(&call.arguments)?,
+    });
+    let question = hooks::before(shared, &shown).await?.or_else(|| shell_question(&call.authority, &shown));
+    if let Some(what) = question {
+        approved(shared, call, what).await?;
     }
+    hooks::guard(shared, &shown).await?;
+    Ok(shown)
 }
 
 /// The tool, if there is one of this name and the agent may use it.
@@ -99,12 +125,14 @@ fn input(arguments: &str) -> Result<Value, Box<CallReport>> {
     })
 }
 
-/// Under write access a command runs only when somebody says yes; with nobody to ask it does not.
-async fn approved(shared: &Shared, call: &PipelineCall, input: &Value) -> Result<(), Box<CallReport>> {
-    if &*call.name != SHELL || call.authority.access != Access::Write {
-        return Ok(());
-    }
-    let what = input.get("command").and_then(Value::as_str).unwrap_or_default().to_owned();
+/// Under write access a command runs only when somebody says yes.
+fn shell_question(authority: &Authority, call: &HookCall) -> Option<String> {
+    let asks = call.tool == SHELL && authority.access == Access::Write;
+    asks.then(|| call.input.get("command").and_then(Value::as_str).unwrap_or_default().to_owned())
+}
+
+/// Asks; with nobody to ask the answer is no.
+async fn approved(shared: &Shared, call: &PipelineCall, what: String) -> Result<(), Box<CallReport>> {
     let question = Question { agent: call.agent.clone(), path: call.path.clone(), tool: call.name.to_string(), what };
     let yes = match &shared.approver {
         Some(approver) => tokio::select! {
@@ -116,7 +144,7 @@ async fn approved(shared: &Shared, call: &PipelineCall, input: &Value) -> Result
     if yes {
         return Ok(());
     }
-    let message = "this command was not approved; go on without it, or say what you would have run";
+    let message = "this call was not approved; go on without it, or say what you would have done";
     Err(CallReport::failed("ApprovalDeniedError", "APPROVAL_DENIED", message).into())
 }
 

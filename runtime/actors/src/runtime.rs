@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use impresario_kernel::{AgentId, Cause};
-use impresario_seams::{Approver, Model, SessionFilter, SessionInfo, Store, Tool};
+use impresario_seams::{Approver, Hook, Model, SessionFilter, SessionInfo, Store, Tool};
 use ractor::{Actor, ActorRef};
 use tokio::sync::oneshot;
 
@@ -36,6 +36,8 @@ pub struct Options {
     pub tools: Vec<Arc<dyn Tool>>,
     /// Who answers questions; without one they are answered no.
     pub approver: Option<Arc<dyn Approver>>,
+    /// Who looks at calls on their way, in the order in which they are asked.
+    pub hooks: Vec<Arc<dyn Hook>>,
     /// The bounds.
     pub limits: Limits,
 }
@@ -43,7 +45,7 @@ pub struct Options {
 impl Options {
     /// On `store`, with nothing else yet.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, models: vec![], tools: vec![], approver: None, limits: Limits::default() }
+        Self { store, models: vec![], tools: vec![], approver: None, hooks: vec![], limits: Limits::default() }
     }
 
     /// Adds a provider.
@@ -74,6 +76,13 @@ impl Options {
         self
     }
 
+    /// Adds a hook behind those that are there.
+    #[must_use]
+    pub fn hook(mut self, hook: impl Hook) -> Self {
+        self.hooks.push(Arc::new(hook));
+        self
+    }
+
     /// Sets the bounds.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
@@ -101,6 +110,7 @@ impl Runtime {
             models,
             tools: options.tools,
             approver: options.approver,
+            hooks: options.hooks,
             limits: options.limits,
             router: Router::default(),
             feed: Feed::new(),

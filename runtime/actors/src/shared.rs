@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use impresario_kernel::{AgentId, Millis};
-use impresario_seams::{Approver, Model, Store, Tool};
+use impresario_seams::{Approver, Hook, Model, Store, Tool};
 
 use crate::feed::Feed;
 use crate::limits::Limits;
@@ -18,6 +18,8 @@ pub(crate) struct Shared {
     /// In the order in which a model is offered them.
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     pub(crate) approver: Option<Arc<dyn Approver>>,
+    /// In the order in which they are asked.
+    pub(crate) hooks: Vec<Arc<dyn Hook>>,
     pub(crate) limits: Limits,
     pub(crate) router: Router,
     pub(crate) feed: Feed,

@@ -71,6 +71,7 @@ async fn start(store: Arc<dyn Store>, limits: Limits) -> Runtime {
         models: vec![Arc::new(ScriptedModel::builtin())],
         tools: vec![panics(), lingers(), hangs()],
         approver: None,
+        hooks: vec![],
         limits,
     };
     Runtime::start(options).await.unwrap()

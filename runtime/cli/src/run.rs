@@ -257,6 +257,7 @@ impl Job {
             models: vec![backend::model(&self.choice)?],
             tools: backend::tools(),
             approver: asks.then(|| Arc::new(TerminalApprover::default()) as Arc<dyn Approver>),
+            hooks: vec![],
             limits: self.limits.clone(),
         })
     }

@@ -3,12 +3,14 @@
 //! Backends implement these and know nothing of actors; tests implement them with scripts.
 
 pub mod approver;
+pub mod hook;
 pub mod model;
 pub mod observed;
 pub mod store;
 pub mod tool;
 
 pub use approver::{Approver, Question};
+pub use hook::{Afterwards, Hook, HookCall, HookResult, Verdict};
 pub use model::{ChunkStream, Model, ModelRequest, ModelScope};
 pub use observed::{Observed, ObservedEvent};
 pub use store::{

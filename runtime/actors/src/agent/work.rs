@@ -114,29 +114,48 @@ impl AgentState {
 
     fn start_call(&mut self, myself: &ActorRef<AgentMessage>, key: CallKey) -> Task {
         let Some(call) = self.agent.call(key).cloned() else { return Task::Delegated };
+        let is_delegation = delegation::is_delegation(&call.name);
+        if is_delegation && self.shared.hooks.is_empty() {
+            self.delegate(myself, key);
+            return Task::Delegated;
+        }
+        let cancel = self.cancels.entry(key).or_default().clone();
+        let call = PipelineCall {
+            key,
+            id: call.id,
+            name: call.name,
+            arguments: call.arguments,
+            agent: self.id.clone(),
+            path: self.profile.birth.path.clone(),
+            authority: self.profile.birth.authority.clone(),
+            dir: self.profile.dir.clone(),
+            cancel,
+        };
+        let (shared, myself) = (Arc::clone(&self.shared), myself.clone());
+        if is_delegation {
+            // Judged like any other call; the runtime itself performs it.
+            self.judging.insert(key);
+            return own(pipeline::judge(shared, call, myself));
+        }
+        own(pipeline::perform(shared, call, myself))
+    }
+
+    /// Hooks have let a call for other agents pass, or there are none.
+    pub(super) fn call_judged(&mut self, myself: &ActorRef<AgentMessage>, key: CallKey) {
+        if self.judging.remove(&key) {
+            self.delegate(myself, key);
+        }
+    }
+
+    fn delegate(&mut self, myself: &ActorRef<AgentMessage>, key: CallKey) {
+        let Some(call) = self.agent.call(key).cloned() else { return };
         let started = match &*call.name {
             SUBAGENT => self.start_subagent(key, &call.id, &call.arguments),
-            WAIT_AGENTS => self.start_wait(key, &call.arguments),
-            _ => {
-                let cancel = self.cancels.entry(key).or_default().clone();
-                let call = PipelineCall {
-                    key,
-                    id: call.id,
-                    name: call.name,
-                    arguments: call.arguments,
-                    agent: self.id.clone(),
-                    path: self.profile.birth.path.clone(),
-                    authority: self.profile.birth.authority.clone(),
-                    dir: self.profile.dir.clone(),
-                    cancel,
-                };
-                return own(pipeline::perform(Arc::clone(&self.shared), call, myself.clone()));
-            }
+            _ => self.start_wait(key, &call.arguments),
         };
         if let Err(report) = started {
             let _ = myself.cast(AgentMessage::CallEnded { call: key, report: *report });
         }
-        Task::Delegated
     }
 
     fn may_use(&self, tool: &str) -> Result<(), Box<CallReport>> {
@@ -181,8 +200,8 @@ impl AgentState {
             cancel.cancel();
         }
         let Some(call) = self.agent.call(key) else { return };
-        if !self.tasks.contains_key(&Want::Run(key)) {
-            // Its `tool/call` was not durable yet, or it had no slot: nothing was started.
+        if self.judging.remove(&key) || !self.tasks.contains_key(&Want::Run(key)) {
+            // Hooks still judged it, its `tool/call` was not durable yet, or it had no slot: nothing was started.
             let message = "tool call aborted before dispatch";
             let report = CallReport::failed("AbortError", "ABORTED_BEFORE_DISPATCH", message);
             self.input(Input::CallSettled { call: key, report });

@@ -125,6 +125,7 @@ mod tests {
             models: vec![Arc::new(ScriptedModel::builtin())],
             tools: vec![],
             approver: None,
+            hooks: vec![],
             limits: Limits::default(),
         };
         let runtime = Runtime::start(options).await.unwrap();
