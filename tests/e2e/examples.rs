@@ -2,13 +2,37 @@
 
 use std::process::Command;
 
-#[test]
-fn delegate_brings_every_outcome_back() {
-    let output = Command::new(env!("CARGO_BIN_EXE_delegate")).output().expect("the example starts");
+fn lines(program: &str) -> Vec<String> {
+    let output = Command::new(program).output().expect("the example starts");
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(output.status.success(), "{text}");
-    let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 6, "{text}");
-    assert!(lines[..4].iter().all(|line| line.ends_with(": completed")), "{text}");
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn delegate_brings_every_outcome_back() {
+    let lines = lines(env!("CARGO_BIN_EXE_delegate"));
+    assert_eq!(lines.len(), 6, "{lines:#?}");
+    assert!(lines[..4].iter().all(|line| line.ends_with(": completed")), "{lines:#?}");
     assert_eq!(lines[4..], ["fanout done results=3", "3 calls were answered"]);
+}
+
+#[test]
+fn one_agent_says_what_was_said() {
+    let said = ["completed: hello", "User: Be brief.", "User: [[SAY hello]]", "Assistant: hello"];
+    assert_eq!(lines(env!("CARGO_BIN_EXE_one_agent")), said);
+}
+
+#[test]
+fn tools_and_hooks_divide_but_not_by_seven() {
+    let said = ["12 / 3: 4", "12 / 0: Error: b must not be 0", "12 / 7: Error: nobody divides by seven here"];
+    assert_eq!(lines(env!("CARGO_BIN_EXE_tools_and_hooks")), said);
+}
+
+#[test]
+fn cancel_and_rest_names_every_agent() {
+    let lines = lines(env!("CARGO_BIN_EXE_cancel_and_rest"));
+    assert_eq!(lines.len(), 5, "{lines:#?}");
+    assert!(lines[..4].iter().all(|line| line.ends_with(": cancelled")), "{lines:#?}");
+    assert_eq!(lines[4], "at rest: true");
 }
