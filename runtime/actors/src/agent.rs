@@ -90,8 +90,6 @@ pub(crate) struct AgentInit {
     /// How much of its log is known to be durable.
     pub(crate) durable: Seq,
     pub(crate) title: String,
-    /// How many turns before its own it inherited.
-    pub(crate) inherited_turns: u32,
 }
 
 pub(crate) struct AgentState {
@@ -103,7 +101,6 @@ pub(crate) struct AgentState {
     agent: Agent,
     durable: Seq,
     title: String,
-    inherited_turns: u32,
     /// Running work; dropping a handle ends its task.
     tasks: BTreeMap<Want, Task>,
     /// Work that is wanted, with the place up to which the log must be durable before it may start.
@@ -151,7 +148,6 @@ impl Actor for AgentActor {
             agent: init.agent,
             durable: init.durable,
             title: init.title,
-            inherited_turns: init.inherited_turns,
             tasks: BTreeMap::new(),
             gates: BTreeMap::new(),
             cancels: HashMap::new(),

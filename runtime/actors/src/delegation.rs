@@ -154,7 +154,7 @@ pub(crate) struct Settled {
 
 impl Settled {
     /// The id under which the parent is told: the same however often it is sent.
-    pub(crate) fn message_id(&self) -> String {
+    fn message_id(&self) -> String {
         format!("settled:{}:{}", self.child, self.outcome.turn)
     }
 
@@ -173,7 +173,8 @@ impl Settled {
     pub(crate) fn report(&self, bytes_max: usize) -> CallReport {
         let content = vec![Block::text(self.text(bytes_max))];
         let meta = json!({"agent": self.child, "path": self.path, "outcome": self.outcome.kind});
-        CallReport { content, is_error: self.is_error(), meta: Some(meta), ..CallReport::default() }
+        let id = Some(self.message_id().into());
+        CallReport { content, is_error: self.is_error(), meta: Some(meta), id, ..CallReport::default() }
     }
 
     /// The message that tells the parent between calls.

@@ -271,12 +271,20 @@ async fn what_does_not_end_in_time_is_abandoned_by_name() {
 struct Moody {
     store: MemoryStore,
     failures: AtomicUsize,
+    /// How many commits it takes before it refuses for good.
+    fuse: AtomicUsize,
+}
+
+fn count_down(counter: &AtomicUsize) -> bool {
+    counter.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
 impl Store for Moody {
     fn commit(&self, commit: Commit) -> BoxFuture<'static, Result<(), StoreError>> {
-        let fails = self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
-        if fails {
+        if !count_down(&self.fuse) {
+            return Box::pin(async { Err(StoreError::Fenced { location: "moody".into() }) });
+        }
+        if count_down(&self.failures) {
             return Box::pin(async { Err(StoreError::Full { location: "moody".into() }) });
         }
         self.store.commit(commit)
@@ -313,7 +321,11 @@ impl Store for Moody {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_disk_stalls_the_work_and_loses_nothing() {
-    let store = Arc::new(Moody { store: MemoryStore::new(), failures: AtomicUsize::new(3) });
+    let store = Arc::new(Moody {
+        store: MemoryStore::new(),
+        failures: AtomicUsize::new(3),
+        fuse: AtomicUsize::new(usize::MAX),
+    });
     let runtime = start(store.clone(), Limits::default()).await;
     let mut seen = runtime.subscribe();
     let root = runtime.spawn(spec()).await.unwrap();
@@ -359,4 +371,20 @@ async fn a_tree_whose_process_died_comes_back_with_honest_ends() {
     runtime.quiesce(&root).await.unwrap();
     assert_eq!(&*handle.outcome().await.unwrap().unwrap().text, "back");
     verified(&*store, &root).await;
+}
+
+#[tokio::test]
+async fn a_store_that_was_taken_over_stops_everybody_and_says_so() {
+    for fuse in [1, 2, 3, 5, 8] {
+        let failures = AtomicUsize::new(0);
+        let store = Arc::new(Moody { store: MemoryStore::new(), failures, fuse: AtomicUsize::new(fuse) });
+        let runtime = start(store.clone(), Limits::default()).await;
+        let root = runtime.spawn(spec()).await.unwrap();
+        // Accepted or not, depending on how far the store went.
+        let _ = root.followup("[[FANOUT n=5 tool=subagent latency=1]]").await;
+        let lost = runtime.quiesce(root.id()).await.unwrap_err();
+        assert!(matches!(lost, impresario_actors::Error::Store(StoreError::Fenced { .. })), "{lost:?}");
+        assert!(runtime.stop(root.id(), Cause::user("x"), Duration::from_secs(1)).await.is_err());
+        assert!(root.followup("more").await.is_err());
+    }
 }

@@ -28,6 +28,8 @@ pub struct Agent {
     pub(crate) inbox: Inbox,
     pub(crate) turn: Turn,
     pub(crate) last_turn: u32,
+    /// How many turns it inherited.
+    pub(crate) turns_before: u32,
     pub(crate) header: Option<Arc<RequestHeader>>,
     /// Whether a header was logged since the session was last opened.
     pub(crate) header_is_fresh: bool,
@@ -97,6 +99,7 @@ impl Agent {
             inbox: Inbox::default(),
             turn: Turn::Idle,
             last_turn: 0,
+            turns_before: 0,
             header: None,
             header_is_fresh: false,
             route: None,
@@ -253,6 +256,7 @@ impl Agent {
     }
 
     fn fold_settled(&mut self, settled: &CallSettled) {
+        self.accepted.insert(settled.message.id.clone());
         let Some(id) = answered_call(&settled.message) else { return };
         self.with_call(&id, |call| call.state = CallState::Settled(Arc::new(settled.clone())));
         if settled.concludes {
@@ -261,6 +265,8 @@ impl Agent {
     }
 
     fn fold_result(&mut self, message: &Message) {
+        // A child's outcome may come as a result or as a message, under one id: once is enough.
+        self.accepted.insert(message.id.clone());
         let Some(id) = answered_call(message) else { return };
         self.with_call(&id, |call| call.state = CallState::Answered);
         self.with_open(|open| {
@@ -300,6 +306,7 @@ impl Agent {
     /// What is before belongs to the parent of a fork: its conversation is inherited, its mail, its plan and its bill are not.
     fn be_born(&mut self, birth: &Birth) {
         self.birth = Some(birth.clone());
+        self.turns_before = self.last_turn;
         self.inbox = Inbox::default();
         (self.awake, self.parked) = (false, None);
         self.accepted = OrdSet::new();
@@ -373,6 +380,11 @@ impl Agent {
     /// The number of its last turn; 0 before the first.
     pub fn last_turn(&self) -> u32 {
         self.last_turn
+    }
+
+    /// How many turns were its own, inherited ones apart.
+    pub fn own_turns(&self) -> u32 {
+        self.last_turn.saturating_sub(self.turns_before)
     }
 
     /// What waits.

@@ -96,8 +96,11 @@ pub struct CallReport {
     pub todos: Option<TodoWritten>,
     /// Whether the turn ends with its step.
     pub concludes: bool,
-    /// Messages that wait and that this result contains: taken out of the inbox in the same append.
-    pub claims: Vec<MessageId>,
+    /// Messages that this result contains. In the same append they are accepted, if they were not before, and taken out
+    /// of the inbox, if they wait there: nobody is told twice.
+    pub claims: Vec<Arc<Message>>,
+    /// Under which id the result is accepted, when it is something that could come again as a message.
+    pub id: Option<MessageId>,
 }
 
 impl CallReport {

@@ -4,8 +4,10 @@
 
 mod kit;
 
+use std::sync::Arc;
+
 use impresario_kernel::event::{Lane, QueueRule};
-use impresario_kernel::{Cause, Chunk, Fact, FinishReason, Input, Want};
+use impresario_kernel::{Cause, Chunk, Fact, FinishReason, Input, Message, Want};
 use kit::{Script, answer, call, cut, failed, text};
 
 #[test]
@@ -475,4 +477,27 @@ fn a_late_report_changes_nothing() {
     let finish = Chunk::Finish { reason: FinishReason::Stop, replay_state: None };
     script.refused(Input::ChunksArrived { run, chunks: vec![(impresario_kernel::Millis(0), finish)] });
     assert_eq!(script.log(), before);
+}
+
+#[test]
+fn a_childs_outcome_that_came_as_a_result_does_not_come_again_as_a_message() {
+    let mut script = Script::told("go");
+    script.model(vec![call(1, "a", "child")]);
+    script.settle_with("a", |report| report.id = Some("settled:c:1".into()));
+    let before = script.log();
+    script.deliver_as("settled:c:1", Lane::NextStep, true, "the same outcome");
+    assert_eq!(script.log(), before);
+}
+
+#[test]
+fn what_a_wait_brings_is_taken_out_of_the_inbox_and_does_not_come_again() {
+    let mut script = Script::told("go");
+    script.model(vec![call(1, "a", "child")]);
+    script.deliver_as("settled:c:1", Lane::NextStep, true, "came first");
+    let claims = ["settled:c:1", "settled:d:1"].map(|id| Arc::new(Message::user(id, "the outcome")));
+    script.settle_with("a", move |report| report.claims = claims.to_vec());
+    assert!(script.agent.inbox().is_empty());
+    script.deliver_as("settled:d:1", Lane::NextStep, true, "came behind");
+    assert!(script.agent.inbox().is_empty());
+    assert_eq!(script.only("user/message"), ["user/message go"]);
 }

@@ -35,7 +35,7 @@ impl AgentState {
         let outcome = self.agent.outcome();
         Head {
             state: if self.agent.turn().is_idle() { TurnState::Idle } else { TurnState::Open },
-            turns: self.agent.last_turn().saturating_sub(self.inherited_turns),
+            turns: self.agent.own_turns(),
             outcome: outcome.map(|outcome| outcome.kind),
             spent: self.agent.spent(),
             title: self.title.clone(),

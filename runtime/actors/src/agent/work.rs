@@ -217,13 +217,12 @@ impl AgentState {
         let mut claims = vec![];
         let mut done = vec![];
         for settled in &result.done {
-            let id = settled.message_id().into();
-            let is_known = self.agent.has_accepted(&id);
+            let notice = settled.notice(bytes_max);
             let waits = [impresario_kernel::Lane::NextStep, impresario_kernel::Lane::NextTurn]
                 .iter()
-                .any(|&lane| self.agent.inbox().lane(lane).iter().any(|message| message.id == id));
-            done.push(settled.entry(bytes_max, waits || !is_known));
-            claims.push(id);
+                .any(|&lane| self.agent.inbox().lane(lane).iter().any(|message| message.id == notice.id));
+            done.push(settled.entry(bytes_max, waits || !self.agent.has_accepted(&notice.id)));
+            claims.push(notice);
         }
         let pending: Vec<_> = result.pending.iter().map(|(id, path)| json!({"agent": id, "path": path})).collect();
         let text = json!({"done": done, "pending": pending}).to_string();

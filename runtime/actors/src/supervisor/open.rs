@@ -47,7 +47,7 @@ impl SupervisorState {
         self.trees.insert(id.clone(), state);
         self.root_of.insert(id.clone(), id.clone());
         let durable = root.log().next_seq();
-        let start = Start { durable, title, inherited_turns: 0, message: AgentMessage::Start };
+        let start = Start { durable, title, message: AgentMessage::Start };
         self.start_actor(&id, profile, root, start);
         Ok(id)
     }
@@ -82,7 +82,7 @@ impl SupervisorState {
             Ok(agent) => {
                 let durable: Seq = agent.log().next_seq();
                 let outcome = agent.outcome().cloned();
-                let start = Start { durable, title: String::new(), inherited_turns: 0, message: AgentMessage::Recover };
+                let start = Start { durable, title: String::new(), message: AgentMessage::Recover };
                 self.start_actor(&id, entry.profile, agent, start);
                 // An outcome that was durable when the actor failed may not have been told.
                 if let Some(outcome) = outcome {

@@ -103,7 +103,6 @@ impl SupervisorState {
     fn be_born(&mut self, id: &AgentId, profile: &Profile, newborn: Newborn) {
         let Newborn { mut agent, fork, first } = newborn;
         let at = now();
-        let inherited_turns = agent.last_turn();
         let first_text = first.as_ref().map(|message| message.text()).unwrap_or_default();
         let mut events =
             tell(&mut agent, Input::Born { birth: profile.birth.clone(), descriptor: descriptor(profile) });
@@ -114,7 +113,7 @@ impl SupervisorState {
         let create = Some(new_session(id, profile, fork, at));
         let head = Head { title: title.clone(), ..Head::default() };
         self.root_of.insert(id.clone(), profile.birth.root.clone());
-        let start = Start { durable: Seq(0), title, inherited_turns, message: AgentMessage::Start };
+        let start = Start { durable: Seq(0), title, message: AgentMessage::Start };
         self.start_actor(id, profile.clone(), agent, start);
         // Behind the actor's start, so that it hears when this is durable.
         let batch = Batch { session: id.clone(), create, events, head };
@@ -135,7 +134,6 @@ impl SupervisorState {
             agent,
             durable: start.durable,
             title: start.title,
-            inherited_turns: start.inherited_turns,
         };
         let spawned = ActorRuntime::<AgentActor>::spawn_linked_instant(None, AgentActor, init, self.root.clone());
         let Ok((actor, _)) = spawned else {
@@ -157,7 +155,6 @@ impl SupervisorState {
 pub(super) struct Start {
     pub(super) durable: Seq,
     pub(super) title: String,
-    pub(super) inherited_turns: u32,
     pub(super) message: AgentMessage,
 }
 

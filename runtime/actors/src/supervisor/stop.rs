@@ -29,7 +29,8 @@ impl SupervisorState {
         self.stops += 1;
         let stop = self.stops;
         let journal = self.journal.clone();
-        let Some(tree) = self.trees.get_mut(root) else {
+        let live = if self.lost.is_none() { self.trees.get_mut(root) } else { None };
+        let Some(tree) = live else {
             let _ = reply.send(Err(self.no_such(root)));
             return;
         };
@@ -58,7 +59,8 @@ impl SupervisorState {
     }
 
     pub(super) fn quiesce(&mut self, root: &AgentId, reply: oneshot::Sender<Result<Receipt, Error>>) {
-        let Some(tree) = self.trees.get_mut(root) else {
+        let live = if self.lost.is_none() { self.trees.get_mut(root) } else { None };
+        let Some(tree) = live else {
             let _ = reply.send(Err(self.no_such(root)));
             return;
         };

@@ -9,6 +9,7 @@ use super::{CallReport, Draft, Refused};
 use crate::agent::Agent;
 use crate::event::{CallSettled, ErrorInfo, Event, Fact, InboxSpliced, Lane, ToolCalled, ToolResult};
 use crate::id::{CallKey, MessageId, Millis};
+use crate::inbox::insertion;
 use crate::message::{Block, Message};
 use crate::outcome::TurnEnd;
 use crate::spec::Overlap;
@@ -29,8 +30,8 @@ impl Agent {
         if let Some(todos) = report.todos.clone() {
             draft.say(Fact::TodoWritten(todos));
         }
-        report.claims.iter().for_each(|id| draft.claim_message(id));
-        let message = result_message(key, call, report.content, report.is_error);
+        report.claims.into_iter().for_each(|message| draft.claim_message(message));
+        let message = result_message(key, call, report.id, report.content, report.is_error);
         let is_next = self.calling().is_some_and(|(_, calling)| calling.answered == key.index as usize);
         let (turn, step, index) = (key.turn, key.step, key.index);
         let (error, meta, concludes) = (report.error, report.meta, report.concludes);
@@ -111,10 +112,14 @@ impl Draft {
         }
     }
 
-    /// Takes one message out of the inbox, wherever it waits.
-    fn claim_message(&mut self, id: &MessageId) {
+    /// Accepts a message, if it is new, and takes it out of the inbox, wherever it waits.
+    fn claim_message(&mut self, message: Arc<Message>) {
+        let id = message.id.clone();
+        if !self.agent.has_accepted(&id) {
+            self.say(Fact::InboxSpliced(insertion(&self.agent.inbox, Lane::NextStep, message)));
+        }
         for target in [Lane::NextStep, Lane::NextTurn] {
-            let waiting = self.agent.inbox.lane(target).iter().position(|message| message.id == *id);
+            let waiting = self.agent.inbox.lane(target).iter().position(|message| message.id == id);
             if let Some(start) = waiting {
                 self.say(Fact::InboxSpliced(InboxSpliced {
                     target,
@@ -169,7 +174,7 @@ impl Draft {
     /// Answers a call that no tool answered.
     pub(super) fn synthetic_result(&mut self, key: CallKey, report: CallReport) {
         let Some(call) = self.agent.call(key) else { return };
-        let message = result_message(key, call, report.content, report.is_error);
+        let message = result_message(key, call, None, report.content, report.is_error);
         let (turn, step) = (key.turn, key.step);
         self.say(Fact::ToolResult(ToolResult { turn, step, message, error: report.error, meta: None }));
     }
@@ -184,7 +189,13 @@ impl Draft {
     }
 }
 
-fn result_message(key: CallKey, call: &Call, content: Vec<Block>, is_error: bool) -> Arc<Message> {
-    let id = format!("result-{}-{}-{}", key.turn, key.step, key.index);
+fn result_message(
+    key: CallKey,
+    call: &Call,
+    id: Option<MessageId>,
+    content: Vec<Block>,
+    is_error: bool,
+) -> Arc<Message> {
+    let id = id.unwrap_or_else(|| format!("result-{}-{}-{}", key.turn, key.step, key.index).into());
     Arc::new(Message::tool_result(id, &call.id, content, is_error))
 }

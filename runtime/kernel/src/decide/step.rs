@@ -102,7 +102,8 @@ impl Draft {
         let limits = self.agent.spec.limits;
         let before = open.spent_before;
         let spent = self.agent.spent;
-        let tokens = (spent.input_tokens + spent.output_tokens) - (before.input_tokens + before.output_tokens);
+        let tokens =
+            (spent.input_tokens + spent.output_tokens).saturating_sub(before.input_tokens + before.output_tokens);
         if open.step >= limits.steps {
             self.end_turn(TurnEnd::Limit { limit: "steps".into(), max: limits.steps.into() });
         } else if let Some(max) = limits.tokens.filter(|&max| tokens >= max) {

@@ -141,6 +141,14 @@ impl Script {
         self.tell(Input::CallSettled { call, report });
     }
 
+    /// A call ends well, with something more to its report.
+    pub(crate) fn settle_with(&mut self, id: &str, change: impl FnOnce(&mut CallReport)) {
+        let call = self.key(id);
+        let mut report = CallReport { content: vec![Block::text("ok")], ..CallReport::default() };
+        change(&mut report);
+        self.tell(Input::CallSettled { call, report });
+    }
+
     /// A call ends well, and the turn with it.
     pub(crate) fn conclude(&mut self, id: &str) {
         let call = self.key(id);
