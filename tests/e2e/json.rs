@@ -87,3 +87,16 @@ fn a_signal_ends_the_stream_too() {
     let last = rest.lines().last().unwrap_or_default();
     assert!(last.contains("\"type\":\"run.ended\"") && last.contains("\"exit_code\":143"), "{rest}");
 }
+
+#[test]
+fn an_exported_log_is_its_header_and_then_one_event_a_line() {
+    let place = Place::new();
+    place.ok(&["run", "[[FANOUT n=2 tool=subagent context=fork]]", "-m", "scripted:builtin"]);
+    for id in ["@last", "@last:leaf-2"] {
+        let lines = place.ok(&["sessions", "export", id, "--format", "jsonl"]).events();
+        assert_eq!((&lines[0]["type"], &lines[0]["version"]), (&"session".into(), &0.into()));
+        for (n, event) in lines[1..].iter().enumerate() {
+            assert_eq!(event["seq"].as_u64(), Some(n as u64), "{event}");
+        }
+    }
+}

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::chunk::{ChunkRun, RunKind};
 use crate::event::{Event, Fact, OtherFact, SeqRanges, StreamedChunk, SurfaceOp};
+use crate::header::SessionHeader;
 use crate::id::{CallId, Millis, Seq};
 
 /// Types that other programs own: read, kept, written out again, never interpreted here.
@@ -115,6 +116,17 @@ struct PackedRun {
     id: Option<CallId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<std::sync::Arc<str>>,
+}
+
+/// Writes the first line of a log on its own: the header, marked as one.
+pub fn encode_header(header: &SessionHeader) -> Result<String, serde_json::Error> {
+    #[derive(Serialize)]
+    struct HeaderLine<'a> {
+        r#type: &'static str,
+        #[serde(flatten)]
+        header: &'a SessionHeader,
+    }
+    serde_json::to_string(&HeaderLine { r#type: "session", header })
 }
 
 /// Reads one line. `at` and `time` stand in where the line has none of its own, as in recorded fixtures.

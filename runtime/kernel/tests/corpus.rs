@@ -102,6 +102,12 @@ fn problems(path: &Path) -> Vec<String> {
             problems.push(format!("written as {ours} where it was {theirs}"));
         }
     }
+    let first = fs::read_to_string(path).unwrap_or_default();
+    let theirs: Value = serde_json::from_str(first.lines().next().unwrap_or_default()).unwrap_or_default();
+    let ours = wire::encode_header(&header).expect("what was read can be written");
+    if serde_json::from_str::<Value>(&ours).ok().as_ref() != Some(&theirs) {
+        problems.push(format!("the header is written as {ours} where it was {theirs}"));
+    }
     match Agent::fold(spec(), &events) {
         Ok(agent) if is_session => problems.extend(closes(agent, &header)),
         Ok(_) => {}

@@ -16,7 +16,7 @@ const CHUNK: usize = 64 * 1024;
 pub(super) async fn export(common: &Common, archive: &Archive, args: &ExportArgs) -> Result<Exit, Failed> {
     let ExportFormat::Jsonl = args.format;
     let session = find::session(&archive.store, &args.id, &home::work_dir(common)?).await?;
-    let mut text = serde_json::to_string(&session.new.header).map_err(written)?;
+    let mut text = wire::encode_header(&session.new.header).map_err(written)?;
     text.push('\n');
     let mut events = archive.store.read(session.id().clone(), Seq(0));
     while let Some(event) = events.next().await {
