@@ -105,6 +105,8 @@ pub(crate) struct AgentState {
     tasks: BTreeMap<Want, Task>,
     /// Work that is wanted, with the place up to which the log must be durable before it may start.
     gates: BTreeMap<Want, Seq>,
+    /// How long the log was when what runs was last made to match what is wanted.
+    reconciled: Option<Seq>,
     cancels: HashMap<CallKey, CancellationToken>,
     /// Calls for other agents that hooks still judge.
     judging: BTreeSet<CallKey>,
@@ -150,6 +152,7 @@ impl Actor for AgentActor {
             title: init.title,
             tasks: BTreeMap::new(),
             gates: BTreeMap::new(),
+            reconciled: None,
             cancels: HashMap::new(),
             judging: BTreeSet::new(),
             buffers: HashMap::new(),

@@ -1,6 +1,5 @@
 //! Making what runs match what is wanted.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,10 +19,13 @@ use crate::supervisor::{Spawn, SupervisorMessage, Wait, WaitResult};
 impl AgentState {
     /// Ends what is no longer wanted, starts what is wanted and may start, and keeps or returns the slot. Starting
     /// something may decide something, so this goes on until nothing new was decided.
+    ///
+    /// Wants follow from the log: while it has not grown and nothing waits to start, there is nothing to do.
     pub(super) fn reconcile(&mut self, myself: &ActorRef<AgentMessage>) {
-        loop {
+        while self.reconciled != Some(self.agent.log().next_seq()) || !self.gates.is_empty() {
             let before = self.agent.log().next_seq();
             self.reconcile_once(myself);
+            self.reconciled = Some(before);
             if self.agent.log().next_seq() == before {
                 break;
             }
@@ -32,10 +34,12 @@ impl AgentState {
     }
 
     fn reconcile_once(&mut self, myself: &ActorRef<AgentMessage>) {
-        let wanted: BTreeSet<Want> = self.agent.wants().into_iter().collect();
-        self.tasks.retain(|want, _| wanted.contains(want) || is_stopping(&wanted, want));
-        self.gates.retain(|want, _| wanted.contains(want));
-        self.buffers.retain(|run, _| wanted.contains(&Want::Sample(*run)));
+        let mut wanted = self.agent.wants();
+        wanted.sort_unstable();
+        let is_wanted = |want: &Want| wanted.binary_search(want).is_ok();
+        self.tasks.retain(|want, _| is_wanted(want) || stop_of(want).is_some_and(|stop| is_wanted(&stop)));
+        self.gates.retain(|want, _| is_wanted(want));
+        self.buffers.retain(|run, _| is_wanted(&Want::Sample(*run)));
         let next = self.agent.log().next_seq();
         for want in wanted {
             if self.tasks.contains_key(&want) {
@@ -243,11 +247,11 @@ impl AgentState {
     }
 }
 
-/// A call that is being stopped is still running.
-fn is_stopping(wanted: &BTreeSet<Want>, want: &Want) -> bool {
+/// A call that is being stopped is still running: the want that keeps its task.
+fn stop_of(want: &Want) -> Option<Want> {
     match want {
-        Want::Run(call) => wanted.contains(&Want::Stop(*call)),
-        Want::Slot | Want::Sample(_) | Want::Retry(..) | Want::Stop(_) => false,
+        Want::Run(call) => Some(Want::Stop(*call)),
+        Want::Slot | Want::Sample(_) | Want::Retry(..) | Want::Stop(_) => None,
     }
 }
 
