@@ -14,6 +14,7 @@ use impresario_models::scripted::{Answer, ScriptedModel};
 use impresario_models::serve::serve;
 use impresario_seams::{Model, ModelRequest, ModelScope};
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -134,4 +135,51 @@ async fn nobody_at_the_address_is_a_transport_failure_that_names_it() {
     let failure = ask(&OpenAiModel::new(options), vec![Message::user("1", "x")]).await.unwrap_err();
     assert_eq!(failure.code, "TRANSPORT");
     assert!(failure.message.contains(&base_url) && failure.is_retryable(), "{}", failure.message);
+}
+
+/// A server of one request that answers `body` and keeps the connection open until the returned end is dropped.
+async fn answers(body: &'static str, idle_timeout: Duration) -> (OpenAiModel, oneshot::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let (hold, held) = oneshot::channel::<()>();
+    tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut request = vec![];
+        while !request.ends_with(b"}") {
+            socket.read_buf(&mut request).await.unwrap();
+        }
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+        socket.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+        let _ = held.await;
+    });
+    let options = OpenAiOptions { provider: "openai".into(), base_url, api_key: None, idle_timeout };
+    (OpenAiModel::new(options), hold)
+}
+
+#[tokio::test]
+async fn an_answer_ends_where_the_server_says_done_though_the_connection_stays_open() {
+    let body = "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+    let (model, _hold) = answers(body, Duration::from_secs(3600)).await;
+    let answer = ask(&model, vec![Message::user("1", "x")]).await.unwrap();
+    assert_eq!((answer.blocks(), answer.finish()), (vec![Block::text("hi")], Some(&FinishReason::Stop)));
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_in_the_middle_is_a_time_out_that_may_be_retried() {
+    let body = "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n";
+    let (model, _hold) = answers(body, Duration::from_millis(50)).await;
+    let failure = ask(&model, vec![Message::user("1", "x")]).await.unwrap_err();
+    assert!(failure.code == "TIMEOUT" && failure.is_retryable(), "{failure}");
+}
+
+#[tokio::test]
+async fn a_key_that_no_header_can_carry_is_refused_without_showing_it() {
+    let options = OpenAiOptions {
+        provider: "openai".into(),
+        base_url: "http://127.0.0.1:9/v1".into(),
+        api_key: Some("secret\nkey".into()),
+        idle_timeout: Duration::from_secs(5),
+    };
+    let failure = ask(&OpenAiModel::new(options), vec![Message::user("1", "x")]).await.unwrap_err();
+    assert!(failure.code == "INVALID_CREDENTIAL" && !failure.message.contains("secret"), "{failure}");
 }
