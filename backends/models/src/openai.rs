@@ -25,6 +25,10 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// How many times the idle time-out a server may send comments only: they say that it lives, not that it works.
 const COMMENTS_ONLY: u32 = 10;
 
+/// How long a server may take to end a body behind `[DONE]`: only a body read to its end leaves a connection that the
+/// next request can use.
+const GRACE: Duration = Duration::from_millis(200);
+
 /// The longest body of a refusal that is read.
 const REFUSAL_MAX: usize = 64 * 1024;
 
@@ -173,6 +177,7 @@ impl Reading {
         }
         let mut batch = self.taken(said);
         if !self.is_over && self.decoder.is_done() {
+            let _ = tokio::time::timeout(GRACE, async { while let Ok(Some(_)) = self.response.chunk().await {} }).await;
             let last = self.end();
             batch.extend(self.taken(last));
         } else if !self.is_over && self.progress.elapsed() > self.idle.saturating_mul(COMMENTS_ONLY) {

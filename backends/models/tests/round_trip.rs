@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
 use impresario_kernel::assembler::Assembler;
+use impresario_kernel::event::{ToolSchema, Tools};
 use impresario_kernel::{
     AgentPath, Block, Chunk, Failure, FinishReason, Message, RequestConfig, RequestHeader, Role, Source,
 };
@@ -20,17 +21,18 @@ use tokio::sync::oneshot;
 
 struct Served {
     base: String,
-    _stop: oneshot::Sender<()>,
+    stop: oneshot::Sender<()>,
+    server: tokio::task::JoinHandle<std::io::Result<()>>,
 }
 
 async fn start(model: ScriptedModel) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let (stop, stopped) = oneshot::channel::<()>();
-    tokio::spawn(serve(listener, Arc::new(model), async {
+    let server = tokio::spawn(serve(listener, Arc::new(model), async {
         let _ = stopped.await;
     }));
-    Served { base, _stop: stop }
+    Served { base, stop, server }
 }
 
 impl Served {
@@ -182,4 +184,45 @@ async fn a_key_that_no_header_can_carry_is_refused_without_showing_it() {
     };
     let failure = ask(&OpenAiModel::new(options), vec![Message::user("1", "x")]).await.unwrap_err();
     assert!(failure.code == "INVALID_CREDENTIAL" && !failure.message.contains("secret"), "{failure}");
+}
+
+#[tokio::test]
+async fn a_failure_in_the_middle_comes_behind_what_was_said() {
+    let answer = Answer { text: "half".into(), ..Answer::failure(Failure::new("SERVER", "as asked")) };
+    let served = start(ScriptedModel::from_fn(move |_| answer.clone())).await;
+    let mut stream = served.client().stream(request(vec![Message::user("1", "x")])).await.unwrap();
+    assert_eq!(stream.next().await.unwrap().unwrap(), Chunk::TextDelta { index: 1, text: "half".into() });
+    let failure = stream.next().await.unwrap().unwrap_err();
+    assert!(failure.code == "SERVER" && failure.message.contains("as asked"), "{failure}");
+    assert!(stream.next().await.is_none());
+}
+
+#[tokio::test]
+async fn shutting_the_server_down_breaks_off_answers_that_are_under_way() {
+    let slow = Answer { latency: Duration::from_secs(3600), ..Answer::text("late") };
+    let served = start(ScriptedModel::from_fn(move |_| slow.clone())).await;
+    let client = served.client();
+    let asked = tokio::spawn(async move { ask(&client, vec![Message::user("1", "x")]).await });
+    while served.stats().await["open_streams"] != 1 {
+        tokio::task::yield_now().await;
+    }
+    served.stop.send(()).unwrap();
+    assert!(asked.await.unwrap().is_err_and(|failure| failure.is_retryable()));
+    served.server.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn the_script_sees_tools_and_system_text_of_a_request_and_text_that_looks_like_an_end_is_text() {
+    let served = start(ScriptedModel::from_fn(|view| {
+        let system = view.header().system.as_deref().unwrap_or_default();
+        Answer::text(format!("[DONE] {system} {} {}", view.offers("ls"), view.offers("rm")))
+    }))
+    .await;
+    let mut request = request(vec![Message::user("1", "x")]);
+    let schema = ToolSchema { name: "ls".into(), description: "lists".into(), parameters: serde_json::json!({}) };
+    Arc::make_mut(&mut request.header).tools = Some(Tools::Schemas(vec![Arc::new(schema)]));
+    let chunks: Vec<Chunk> = served.client().stream(request).await.unwrap().try_collect().await.unwrap();
+    let mut answer = Assembler::default();
+    chunks.iter().for_each(|chunk| answer.push(chunk));
+    assert_eq!(answer.blocks(), [Block::text("[DONE] be brief true false")]);
 }

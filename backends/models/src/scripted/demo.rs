@@ -17,6 +17,9 @@ const PATTERN: &str = "TODO|FIXME";
 /// The least and the most subagents that the parts of a folder are given to.
 const PARTS: std::ops::RangeInclusive<usize> = 3..=12;
 
+/// The most files that parts name one by one.
+const FILES_NAMED: usize = 200;
+
 /// How many comments a part and the report list.
 const TODOS_SHOWN: usize = 20;
 
@@ -109,9 +112,14 @@ fn lead(view: &View<'_>) -> Answer {
     let at = view.prompt().map_or(0, |(at, _)| at);
     let answered = view.answered(at);
     let subagents: Vec<&Answered<'_>> = answered.iter().filter(|answered| answered.tool == "subagent").collect();
-    let is_check = |answered: &&&Answered<'_>| answered.arguments.contains("\"fork\"");
+    let is_check = |answered: &&&Answered<'_>| {
+        serde_json::from_str::<Value>(answered.arguments).is_ok_and(|arguments| arguments["context"] == "fork")
+    };
     let (checks, parts): (Vec<&Answered<'_>>, Vec<&Answered<'_>>) =
         subagents.iter().partition(|answered| is_check(answered));
+    if let Some(missing) = ["list_dir", "search", "todo_write", "subagent"].iter().find(|tool| !view.offers(tool)) {
+        return Answer::text(format!("This demonstration needs the tool {missing}, which I may not use here."));
+    }
     let Some(listing) = answered.iter().find(|answered| answered.tool == "list_dir") else {
         let arguments = json!({"path": ".", "recursive": false, "max_entries": 5000});
         return Answer::calls("I look at the folder first.", vec![call("list_dir", arguments)]);
@@ -167,6 +175,7 @@ fn check_call() -> (String, String) {
 /// many, split or joined by aspects when there are too few.
 fn split(listing: &str) -> Vec<Part> {
     let (mut folders, mut files) = (vec![], vec![]);
+    let is_cut = listing.lines().any(|line| line.starts_with("[cut: "));
     for line in listing.lines().filter(|line| !line.starts_with("total: ") && !line.starts_with("largest: ")) {
         // A line of the listing: `name/`, `name  N bytes` or `name -> target`, which is not followed.
         if let Some(folder) = line.strip_suffix('/') {
@@ -178,7 +187,9 @@ fn split(listing: &str) -> Vec<Part> {
     let reserved = usize::from(!files.is_empty());
     let mut parts = grouped(&folders, *PARTS.end() - reserved, true);
     let wanted = PARTS.start().saturating_sub(parts.len()).max(1);
-    if !files.is_empty() {
+    if !files.is_empty() && (wanted == 1 || is_cut || files.len() > FILES_NAMED) {
+        parts.push(Part { label: "files".into(), paths: vec![".".into()], recursive: false, is_aspect: false });
+    } else if !files.is_empty() {
         parts.extend(grouped(&files, wanted, false));
     }
     for aspect in ["todo-comments", "largest-files", "overview"] {
@@ -201,7 +212,6 @@ fn grouped(names: &[String], most: usize, are_folders: bool) -> Vec<Part> {
         let label = match (are_folders, paths) {
             (true, [folder]) => folder.clone(),
             (true, _) => format!("{}-and-{}-more", paths[0], paths.len() - 1),
-            (false, _) if count == 1 => "files".into(),
             (false, _) => format!("files-{}", at + 1),
         };
         parts.push(Part { label, paths: paths.to_vec(), recursive: are_folders, is_aspect: false });
@@ -456,13 +466,16 @@ mod tests {
     #[test]
     fn any_folder_has_three_to_twelve_parts_that_cover_it_once() {
         for (folders, files) in
-            [(0, 0), (0, 1), (0, 9), (1, 0), (1, 4), (2, 0), (3, 1), (11, 1), (12, 0), (12, 5), (90, 7)]
+            [(0, 0), (0, 1), (0, 9), (1, 0), (1, 4), (2, 0), (3, 1), (11, 1), (12, 0), (12, 5), (90, 7), (0, 900)]
         {
             let parts = split(&listing(folders, files));
             assert!(PARTS.contains(&parts.len()), "{folders} folders, {files} files: {} parts", parts.len());
-            let covered: Vec<&String> =
-                parts.iter().filter(|part| !part.is_aspect).flat_map(|part| &part.paths).collect();
-            assert_eq!(covered.len(), folders + files, "{folders} folders, {files} files");
+            let covered: usize = parts
+                .iter()
+                .filter(|part| !part.is_aspect)
+                .map(|part| if part.paths == ["."] { files } else { part.paths.len() })
+                .sum();
+            assert_eq!(covered, folders + files, "{folders} folders, {files} files");
         }
     }
 
