@@ -262,7 +262,84 @@ fn tool(directive: &Directive<'_>, answered: &[Answered<'_>]) -> Answer {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use impresario_kernel::{AgentPath, Block, Message, RequestConfig, RequestHeader, Role, Source};
+    use impresario_seams::{ModelRequest, ModelScope};
+
     use super::*;
+
+    fn request(messages: Vec<Message>) -> ModelRequest {
+        let config = RequestConfig {
+            provider: "scripted".into(),
+            model: "any".into(),
+            max_tokens: None,
+            rest: Default::default(),
+        };
+        let header = Arc::new(RequestHeader { config, system: None, tools: None, rest: Default::default() });
+        let scope = ModelScope { agent: "a".into(), path: AgentPath::root(), turn: 1, step: 1, attempt: 0 };
+        ModelRequest { header, messages: messages.into_iter().map(Arc::new).collect(), scope }
+    }
+
+    /// A message that asks for calls, and the message with each result.
+    fn step(calls: &[(&str, &str, bool)], at: usize) -> Vec<Message> {
+        let id = |n: usize| format!("c{at}-{n}").into();
+        let content = calls.iter().enumerate().map(|(n, (tool, ..))| Block::ToolCall {
+            id: id(n),
+            name: (*tool).into(),
+            arguments: "{}".into(),
+        });
+        let asks = Message {
+            id: format!("m{at}").into(),
+            role: Role::Assistant,
+            content: content.collect(),
+            source: Source::of("model"),
+        };
+        let results = calls.iter().enumerate().map(|(n, (_, text, is_error))| {
+            Message::tool_result(format!("r{at}-{n}"), &id(n), vec![Block::text(*text)], *is_error)
+        });
+        [asks].into_iter().chain(results).collect()
+    }
+
+    fn answer_to(prompt: &str, steps: &[&[(&str, &str, bool)]]) -> Answer {
+        let steps = steps.iter().enumerate().flat_map(|(at, calls)| step(calls, at));
+        let request = request([Message::user("p", prompt)].into_iter().chain(steps).collect());
+        answer(&View::new(&request))
+    }
+
+    #[test]
+    fn a_fan_out_in_the_background_waits_until_nothing_is_pending_and_counts_what_failed() {
+        let prompt = "[[FANOUT n=3 background=true]]";
+        let first = answer_to(prompt, &[]);
+        assert!(first.calls.len() == 3 && first.calls[0].1.contains("\"background\":true"), "{first:?}");
+        let spawned: &[_] = &[("subagent", "[a started]", false); 3];
+        let waits = vec![("wait_agents".to_owned(), "{}".to_owned())];
+        assert_eq!(answer_to(prompt, &[spawned]).calls, waits);
+        let some = r#"{"done": [{"agent": "1", "outcome": "completed"}], "pending": [{"agent": "2"}]}"#;
+        assert_eq!(answer_to(prompt, &[spawned, &[("wait_agents", some, false)]]).calls, waits);
+        let rest =
+            r#"{"done": [{"agent": "2", "outcome": "failed"}, {"agent": "3", "outcome": "completed"}], "pending": []}"#;
+        let last = answer_to(prompt, &[spawned, &[("wait_agents", some, false)], &[("wait_agents", rest, false)]]);
+        assert_eq!(last, Answer::text("fanout done results=2 failed=1"));
+    }
+
+    #[test]
+    fn a_wait_that_is_refused_is_not_asked_for_again() {
+        let refused: &[_] = &[("wait_agents", "Error: not offered", true)];
+        let last = answer_to("[[FANOUT n=1 background=true]]", &[&[("subagent", "[a started]", false)], refused]);
+        assert!(last.calls.is_empty() && last.text.contains("not offered"), "{last:?}");
+    }
+
+    #[test]
+    fn the_last_directive_wins_and_earlier_results_are_not_its_own() {
+        let mut messages = vec![Message::user("p", "[[FANOUT n=1]]")];
+        messages.extend(step(&[("subagent", "[root/leaf-1 completed · agent x]\nok", false)], 0));
+        messages.push(Message::user("q", "[[LEAF 4 tool=ls latency=7]]"));
+        let asked = answer(&View::new(&request(messages.clone())));
+        assert_eq!((asked.calls, asked.latency), (vec![("ls".into(), "{}".into())], Duration::from_millis(7)));
+        messages.extend(step(&[("ls", "a.txt\nb.txt", false)], 1));
+        assert_eq!(answer(&View::new(&request(messages))).text, "leaf 4: a.txt");
+    }
 
     fn options(text: &str) -> (Vec<(&str, &str)>, Vec<&str>) {
         let directive = Directive::find(text).unwrap();
