@@ -4,6 +4,7 @@ mod deltas;
 mod failure;
 #[cfg(test)]
 mod fixtures;
+mod history;
 mod request;
 mod sse;
 
@@ -13,12 +14,20 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use impresario_kernel::{Chunk, Failure};
 use impresario_seams::{ChunkStream, Model, ModelRequest};
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use tokio::time::Instant;
 
-use deltas::Decoder;
+use deltas::{Broken, Decoder};
 
 /// How long a connection may take to stand.
 const CONNECT: Duration = Duration::from_secs(10);
+
+/// How many times the idle time-out a server may send comments only: they say that it lives, not that it works.
+const COMMENTS_ONLY: u32 = 10;
+
+/// How long a server may take to end a body behind `[DONE]`: only a body read to its end leaves a connection that the
+/// next request can use.
+const GRACE: Duration = Duration::from_millis(200);
 
 /// The longest body of a refusal that is read.
 const REFUSAL_MAX: usize = 64 * 1024;
@@ -32,7 +41,7 @@ pub struct OpenAiOptions {
     pub base_url: String,
     /// Sent as a bearer token; never shown.
     pub api_key: Option<String>,
-    /// How long the stream may be silent; comments of the server count as a sign of life.
+    /// How long the stream may be silent. Comments of the server count as a sign of life, for ten times as long.
     pub idle_timeout: Duration,
 }
 
@@ -50,6 +59,9 @@ impl OpenAiModel {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().connect_timeout(CONNECT);
         let client = if is_loopback(&options.base_url) { client.no_proxy() } else { client };
+        // A machine without certificates can still speak to a server that needs none.
+        let is_plain = options.base_url.starts_with("http://");
+        let client = if is_plain { client.tls_certs_only(std::iter::empty()) } else { client };
         Self { client: client.build().map_err(|error| error.to_string()), options }
     }
 
@@ -58,7 +70,7 @@ impl OpenAiModel {
         let url = format!("{}/chat/completions", self.options.base_url.trim_end_matches('/'));
         let mut call = client.post(&url).header(CONTENT_TYPE, "application/json").header(ACCEPT, "text/event-stream");
         if let Some(key) = &self.options.api_key {
-            call = call.bearer_auth(key);
+            call = call.header(AUTHORIZATION, bearer(key)?);
         }
         let body = request::body(&request, &self.options.provider);
         let sent = tokio::time::timeout(self.options.idle_timeout, call.body(body).send()).await;
@@ -84,6 +96,14 @@ impl Model for OpenAiModel {
     fn stream(&self, request: ModelRequest) -> BoxFuture<'static, Result<ChunkStream, Failure>> {
         self.clone().start(request).boxed()
     }
+}
+
+/// The key as a header that no log shows.
+fn bearer(key: &str) -> Result<HeaderValue, Failure> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", key.trim()))
+        .map_err(|_| Failure::new("INVALID_CREDENTIAL", "the API key has characters that no key can have"))?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// Headers by lower-case name.
@@ -115,41 +135,70 @@ async fn refusal(response: reqwest::Response) -> String {
 
 /// A response in the making: bytes in, chunks out. Dropping it closes the connection.
 fn chunks(response: reqwest::Response, url: String, idle: Duration) -> ChunkStream {
-    let state = (response.bytes_stream().boxed(), Some(Decoder::new()));
-    let batches = stream::unfold(state, move |(mut body, decoder)| {
-        let url = url.clone();
-        async move {
-            let mut decoder = decoder?;
-            let batch: Vec<Result<Chunk, Failure>>;
-            let next = match tokio::time::timeout(idle, body.next()).await {
-                Err(_) => {
-                    batch = vec![Err(failure::silent(idle))];
-                    None
-                }
-                Ok(Some(Ok(bytes))) => match decoder.push(&bytes) {
-                    Ok(chunks) => {
-                        batch = chunks.into_iter().map(Ok).collect();
-                        Some(decoder)
-                    }
-                    Err((chunks, failure)) => {
-                        batch = chunks.into_iter().map(Ok).chain([Err(failure)]).collect();
-                        None
-                    }
-                },
-                Ok(Some(Err(error))) => {
-                    batch = vec![Err(failure::broken(&url, &error))];
-                    None
-                }
-                Ok(None) => {
-                    batch = match decoder.end() {
-                        Ok(chunks) => chunks.into_iter().map(Ok).collect(),
-                        Err((chunks, failure)) => chunks.into_iter().map(Ok).chain([Err(failure)]).collect(),
-                    };
-                    None
-                }
-            };
-            Some((stream::iter(batch), (body, next)))
+    let reading = Reading { response, decoder: Decoder::new(), url, idle, progress: Instant::now(), is_over: false };
+    let batches = stream::unfold(reading, |mut reading| async move {
+        if reading.is_over {
+            return None;
         }
+        let batch = reading.next().await;
+        Some((stream::iter(batch), reading))
     });
     batches.flatten().boxed()
+}
+
+/// A body on its way through the decoder.
+struct Reading {
+    response: reqwest::Response,
+    decoder: Decoder,
+    url: String,
+    idle: Duration,
+    /// When the last event came.
+    progress: Instant,
+    is_over: bool,
+}
+
+impl Reading {
+    /// What the next bytes say. Nothing follows what ends the answer.
+    async fn next(&mut self) -> Vec<Result<Chunk, Failure>> {
+        let events = self.decoder.events();
+        let said = match tokio::time::timeout(self.idle, self.response.chunk()).await {
+            Err(_) => Err((vec![], failure::silent(self.idle))),
+            Ok(Ok(Some(bytes))) => self.decoder.push(&bytes),
+            Ok(Ok(None)) => self.end(),
+            // Usage and the end mark may be lost; the answer is not.
+            Ok(Err(_)) if self.decoder.is_whole() => {
+                self.decoder.drop_rest();
+                self.end()
+            }
+            Ok(Err(error)) => Err((vec![], failure::broken(&self.url, &error))),
+        };
+        if self.decoder.events() > events {
+            self.progress = Instant::now();
+        }
+        let mut batch = self.taken(said);
+        if !self.is_over && self.decoder.is_done() {
+            let _ = tokio::time::timeout(GRACE, async { while let Ok(Some(_)) = self.response.chunk().await {} }).await;
+            let last = self.end();
+            batch.extend(self.taken(last));
+        } else if !self.is_over && self.progress.elapsed() > self.idle.saturating_mul(COMMENTS_ONLY) {
+            self.is_over = true;
+            batch.push(Err(failure::silent(self.progress.elapsed())));
+        }
+        batch
+    }
+
+    fn end(&mut self) -> Result<Vec<Chunk>, Broken> {
+        self.is_over = true;
+        self.decoder.end()
+    }
+
+    fn taken(&mut self, said: Result<Vec<Chunk>, Broken>) -> Vec<Result<Chunk, Failure>> {
+        match said {
+            Ok(chunks) => chunks.into_iter().map(Ok).collect(),
+            Err((chunks, failure)) => {
+                self.is_over = true;
+                chunks.into_iter().map(Ok).chain([Err(failure)]).collect()
+            }
+        }
+    }
 }

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
-use impresario_kernel::{Chunk, Failure, FinishReason, Usage};
+use impresario_kernel::{Block, Chunk, Failure, FinishReason, Usage};
 use impresario_seams::{ChunkStream, Model, ModelRequest};
 
 pub use rules::ScriptError;
-pub use view::View;
+pub use view::{Answered, View};
 
 /// How many bytes of text come in one piece, about.
 const PIECE: usize = 24;
@@ -33,7 +33,7 @@ pub struct Answer {
     pub calls: Vec<(String, String)>,
     /// How long it takes to begin.
     pub latency: Duration,
-    /// The attempt fails with this instead.
+    /// The attempt fails with this, behind what it says; calls are not asked for.
     pub failure: Option<Failure>,
     /// Whether it runs into its output limit.
     pub is_cut: bool,
@@ -117,8 +117,12 @@ impl Model for ScriptedModel {
             if !answer.latency.is_zero() {
                 tokio::time::sleep(answer.latency).await;
             }
-            match &answer.failure {
-                Some(failure) => Err(failure.clone()),
+            match answer.failure.clone() {
+                Some(failure) if answer.text.is_empty() && answer.reasoning.is_empty() => Err(failure),
+                Some(failure) => {
+                    let said: Vec<_> = said(&answer).into_iter().map(Ok).chain([Err(failure)]).collect();
+                    Ok(stream::iter(said).boxed())
+                }
                 None => Ok(stream::iter(chunks(&request, &answer).into_iter().map(Ok)).boxed()),
             }
         }
@@ -130,17 +134,18 @@ impl Model for ScriptedModel {
     }
 }
 
-fn chunks(request: &ModelRequest, answer: &Answer) -> Vec<Chunk> {
+/// What it thinks and says.
+fn said(answer: &Answer) -> Vec<Chunk> {
     let mut chunks = vec![];
-    let mut index = 0;
-    if !answer.reasoning.is_empty() {
-        chunks.extend(pieces(&answer.reasoning).map(|text| Chunk::ReasoningDelta { index, text: text.into() }));
-        index += 1;
-    }
-    if !answer.text.is_empty() {
-        chunks.extend(pieces(&answer.text).map(|text| Chunk::TextDelta { index, text: text.into() }));
-        index += 1;
-    }
+    let index = u32::from(!answer.reasoning.is_empty());
+    chunks.extend(pieces(&answer.reasoning).map(|text| Chunk::ReasoningDelta { index: 0, text: text.into() }));
+    chunks.extend(pieces(&answer.text).map(|text| Chunk::TextDelta { index, text: text.into() }));
+    chunks
+}
+
+fn chunks(request: &ModelRequest, answer: &Answer) -> Vec<Chunk> {
+    let mut chunks = said(answer);
+    let index = u32::from(!answer.reasoning.is_empty()) + u32::from(!answer.text.is_empty());
     for (at, (name, arguments)) in (0u32..).zip(&answer.calls) {
         let id = View::new(request).call_id(at);
         let half = (0..=arguments.len() / 2).rev().find(|&end| arguments.is_char_boundary(end)).unwrap_or(0);
@@ -150,7 +155,8 @@ fn chunks(request: &ModelRequest, answer: &Answer) -> Vec<Chunk> {
         }
     }
     let said = answer.text.len() + answer.reasoning.len() + answer.calls.iter().map(|call| call.1.len()).sum::<usize>();
-    let heard: usize = request.messages.iter().map(|message| message.text().len()).sum();
+    let system = request.header.system.as_ref().map_or(0, |system| system.len());
+    let heard: usize = system + request.messages.iter().map(|message| heard(&message.content)).sum::<usize>();
     let tokens = |bytes: usize| u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX);
     let usage = Usage { input_tokens: tokens(heard), output_tokens: tokens(said), ..Usage::default() };
     chunks.push(Chunk::Usage { usage });
@@ -161,6 +167,17 @@ fn chunks(request: &ModelRequest, answer: &Answer) -> Vec<Chunk> {
     };
     chunks.push(Chunk::Finish { reason, replay_state: None });
     chunks
+}
+
+/// How many bytes of texts, calls and results there are.
+fn heard(blocks: &[Block]) -> usize {
+    let bytes = |block: &Block| match block {
+        Block::Text { text } | Block::Reasoning { text } => text.len(),
+        Block::ToolCall { arguments, .. } => arguments.len(),
+        Block::ToolResult { content, .. } => heard(content),
+        Block::Other(_) => 0,
+    };
+    blocks.iter().map(bytes).sum()
 }
 
 /// A text in pieces of about [`PIECE`] bytes, cut behind spaces where there are some.

@@ -16,17 +16,19 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures::stream::BoxStream;
-use futures::{Stream, StreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt, stream};
 use impresario_kernel::{Chunk, Failure};
 use impresario_seams::{ChunkStream, Model};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 /// The longest request that is read.
 const REQUEST_MAX: usize = 256 * 1024 * 1024;
 
-/// Serves `model` until `shutdown` is done: `POST /v1/chat/completions`, `GET /v1/models`, `GET /stats`.
+/// Serves `model` until `shutdown` is done: `POST /v1/chat/completions`, `GET /v1/models`, `GET /stats`. Answers that
+/// are under way then are broken off.
 ///
 /// # Errors
 /// What the listener says.
@@ -35,13 +37,16 @@ pub async fn serve(
     model: Arc<dyn Model>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let server = Server { model, stats: Arc::new(Stats::default()) };
+    let (close, closing) = watch::channel(());
+    let server = Server { model, stats: Arc::new(Stats::default()), closing };
     let app = Router::new()
         .route("/v1/chat/completions", post(complete))
         .route("/v1/models", get(models))
         .route("/stats", get(stats))
         .layer(DefaultBodyLimit::max(REQUEST_MAX))
         .with_state(server);
+    // The sender goes with the end of this future, and with it go the streams that are open.
+    let shutdown = shutdown.map(move |()| drop(close));
     axum::serve(listener, app).with_graceful_shutdown(shutdown).await
 }
 
@@ -49,6 +54,16 @@ pub async fn serve(
 struct Server {
     model: Arc<dyn Model>,
     stats: Arc<Stats>,
+    /// Its sender is dropped when the server ends.
+    closing: watch::Receiver<()>,
+}
+
+impl Server {
+    /// Waits until the server ends.
+    fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut closing = self.closing.clone();
+        async move { while closing.changed().await.is_ok() {} }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -97,10 +112,16 @@ async fn complete(State(server): State<Server>, body: Bytes) -> Response {
         }
     };
     let model = request.header.config.model.clone();
-    match server.model.stream(request).await {
-        Ok(chunks) if streams => events(chunks, &model, open),
-        Ok(chunks) => whole(chunks, &model, open).await,
-        Err(failure) => open.close_with(failed(&failure)),
+    let answer = async {
+        match server.model.stream(request).await {
+            Ok(chunks) if streams => events(chunks.take_until(server.closed()).boxed(), &model, open),
+            Ok(chunks) => whole(chunks, &model, open).await,
+            Err(failure) => open.close_with(failed(&failure)),
+        }
+    };
+    tokio::select! {
+        response = answer => response,
+        () = server.closed() => failed(&Failure::new("SERVER", "the server is going down")),
     }
 }
 
@@ -137,26 +158,39 @@ impl Drop for OpenRequest {
     }
 }
 
-/// Chunks as server-sent events.
+/// Chunks as server-sent events. Only a stream that came to its own end says so.
 fn events(chunks: ChunkStream, model: &str, open: OpenRequest) -> Response {
     let mut encoder = wire::Encoder::new(model);
     let lines = chunks.flat_map(move |chunk| {
-        let values = match chunk {
-            Ok(chunk) => encoder.encode(&chunk),
-            Err(failure) => vec![wire::error(&failure)],
+        let is_end = matches!(chunk, Err(_) | Ok(Chunk::Finish { .. }));
+        let values = match &chunk {
+            Ok(chunk) => encoder.encode(chunk),
+            Err(failure) => vec![wire::error(failure)],
         };
-        stream::iter(values.into_iter().map(|value| format!("data: {value}\n\n")))
+        let lines = values.into_iter().map(|value| Line { text: format!("data: {value}\n\n"), is_last: false });
+        let done = chunk.is_ok() && is_end;
+        let mut lines: Vec<Line> = lines.collect();
+        lines.extend(done.then(|| Line { text: "data: [DONE]\n\n".into(), is_last: false }));
+        if let Some(last) = lines.last_mut() {
+            last.is_last = is_end;
+        }
+        stream::iter(lines)
     });
-    let done = stream::iter(["data: [DONE]\n\n".to_owned()]);
-    let body = Counting { lines: lines.chain(done).boxed(), open };
+    let body = Counting { lines: lines.boxed(), open };
     let mut response = Response::new(Body::from_stream(body));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     response
 }
 
+/// An event as it is sent.
+struct Line {
+    text: String,
+    is_last: bool,
+}
+
 /// A body that knows whether it was sent to its end.
 struct Counting {
-    lines: BoxStream<'static, String>,
+    lines: BoxStream<'static, Line>,
     open: OpenRequest,
 }
 
@@ -165,10 +199,10 @@ impl Stream for Counting {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let line = self.lines.poll_next_unpin(context);
-        if matches!(&line, Poll::Ready(Some(line)) if line.contains("[DONE]")) {
+        if matches!(&line, Poll::Ready(Some(line)) if line.is_last) {
             self.open.complete();
         }
-        line.map(|line| line.map(|line| Ok(Bytes::from(line))))
+        line.map(|line| line.map(|line| Ok(Bytes::from(line.text))))
     }
 }
 

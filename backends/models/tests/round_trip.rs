@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
 use impresario_kernel::assembler::Assembler;
+use impresario_kernel::event::{ToolSchema, Tools};
 use impresario_kernel::{
     AgentPath, Block, Chunk, Failure, FinishReason, Message, RequestConfig, RequestHeader, Role, Source,
 };
@@ -14,22 +15,24 @@ use impresario_models::scripted::{Answer, ScriptedModel};
 use impresario_models::serve::serve;
 use impresario_seams::{Model, ModelRequest, ModelScope};
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 struct Served {
     base: String,
-    _stop: oneshot::Sender<()>,
+    stop: oneshot::Sender<()>,
+    server: tokio::task::JoinHandle<std::io::Result<()>>,
 }
 
 async fn start(model: ScriptedModel) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let (stop, stopped) = oneshot::channel::<()>();
-    tokio::spawn(serve(listener, Arc::new(model), async {
+    let server = tokio::spawn(serve(listener, Arc::new(model), async {
         let _ = stopped.await;
     }));
-    Served { base, _stop: stop }
+    Served { base, stop, server }
 }
 
 impl Served {
@@ -134,4 +137,92 @@ async fn nobody_at_the_address_is_a_transport_failure_that_names_it() {
     let failure = ask(&OpenAiModel::new(options), vec![Message::user("1", "x")]).await.unwrap_err();
     assert_eq!(failure.code, "TRANSPORT");
     assert!(failure.message.contains(&base_url) && failure.is_retryable(), "{}", failure.message);
+}
+
+/// A server of one request that answers `body` and keeps the connection open until the returned end is dropped.
+async fn answers(body: &'static str, idle_timeout: Duration) -> (OpenAiModel, oneshot::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base_url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let (hold, held) = oneshot::channel::<()>();
+    tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut request = vec![];
+        while !request.ends_with(b"}") {
+            socket.read_buf(&mut request).await.unwrap();
+        }
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+        socket.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+        let _ = held.await;
+    });
+    let options = OpenAiOptions { provider: "openai".into(), base_url, api_key: None, idle_timeout };
+    (OpenAiModel::new(options), hold)
+}
+
+#[tokio::test]
+async fn an_answer_ends_where_the_server_says_done_though_the_connection_stays_open() {
+    let body = "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+    let (model, _hold) = answers(body, Duration::from_secs(3600)).await;
+    let answer = ask(&model, vec![Message::user("1", "x")]).await.unwrap();
+    assert_eq!((answer.blocks(), answer.finish()), (vec![Block::text("hi")], Some(&FinishReason::Stop)));
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_in_the_middle_is_a_time_out_that_may_be_retried() {
+    let body = "data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n";
+    let (model, _hold) = answers(body, Duration::from_millis(50)).await;
+    let failure = ask(&model, vec![Message::user("1", "x")]).await.unwrap_err();
+    assert!(failure.code == "TIMEOUT" && failure.is_retryable(), "{failure}");
+}
+
+#[tokio::test]
+async fn a_key_that_no_header_can_carry_is_refused_without_showing_it() {
+    let options = OpenAiOptions {
+        provider: "openai".into(),
+        base_url: "http://127.0.0.1:9/v1".into(),
+        api_key: Some("secret\nkey".into()),
+        idle_timeout: Duration::from_secs(5),
+    };
+    let failure = ask(&OpenAiModel::new(options), vec![Message::user("1", "x")]).await.unwrap_err();
+    assert!(failure.code == "INVALID_CREDENTIAL" && !failure.message.contains("secret"), "{failure}");
+}
+
+#[tokio::test]
+async fn a_failure_in_the_middle_comes_behind_what_was_said() {
+    let answer = Answer { text: "half".into(), ..Answer::failure(Failure::new("SERVER", "as asked")) };
+    let served = start(ScriptedModel::from_fn(move |_| answer.clone())).await;
+    let mut stream = served.client().stream(request(vec![Message::user("1", "x")])).await.unwrap();
+    assert_eq!(stream.next().await.unwrap().unwrap(), Chunk::TextDelta { index: 1, text: "half".into() });
+    let failure = stream.next().await.unwrap().unwrap_err();
+    assert!(failure.code == "SERVER" && failure.message.contains("as asked"), "{failure}");
+    assert!(stream.next().await.is_none());
+}
+
+#[tokio::test]
+async fn shutting_the_server_down_breaks_off_answers_that_are_under_way() {
+    let slow = Answer { latency: Duration::from_secs(3600), ..Answer::text("late") };
+    let served = start(ScriptedModel::from_fn(move |_| slow.clone())).await;
+    let client = served.client();
+    let asked = tokio::spawn(async move { ask(&client, vec![Message::user("1", "x")]).await });
+    while served.stats().await["open_streams"] != 1 {
+        tokio::task::yield_now().await;
+    }
+    served.stop.send(()).unwrap();
+    assert!(asked.await.unwrap().is_err_and(|failure| failure.is_retryable()));
+    served.server.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn the_script_sees_tools_and_system_text_of_a_request_and_text_that_looks_like_an_end_is_text() {
+    let served = start(ScriptedModel::from_fn(|view| {
+        let system = view.header().system.as_deref().unwrap_or_default();
+        Answer::text(format!("[DONE] {system} {} {}", view.offers("ls"), view.offers("rm")))
+    }))
+    .await;
+    let mut request = request(vec![Message::user("1", "x")]);
+    let schema = ToolSchema { name: "ls".into(), description: "lists".into(), parameters: serde_json::json!({}) };
+    Arc::make_mut(&mut request.header).tools = Some(Tools::Schemas(vec![Arc::new(schema)]));
+    let chunks: Vec<Chunk> = served.client().stream(request).await.unwrap().try_collect().await.unwrap();
+    let mut answer = Assembler::default();
+    chunks.iter().for_each(|chunk| answer.push(chunk));
+    assert_eq!(answer.blocks(), [Block::text("[DONE] be brief true false")]);
 }

@@ -6,6 +6,9 @@ use serde_json::Value;
 use super::failure;
 use super::sse::{Lines, Said};
 
+/// The most bytes that wait for the end of an event, or for the end of a body that is no stream.
+const WAITING_MAX: usize = 64 * 1024 * 1024;
+
 /// Chunks that were complete before something failed, and what failed.
 pub(super) type Broken = (Vec<Chunk>, Failure);
 
@@ -19,7 +22,8 @@ pub(super) struct Decoder {
     usage: Option<Usage>,
     finish: Option<String>,
     is_done: bool,
-    has_events: bool,
+    /// How many events there were.
+    events: u64,
     has_content: bool,
     /// Which of the two names of reasoning this stream uses.
     reasoning_key: Option<&'static str>,
@@ -51,7 +55,31 @@ impl Decoder {
     /// What the stream says failed, behind the chunks before it.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Chunk>, Broken> {
         let said = self.lines.push(bytes);
-        self.take(said)
+        let chunks = self.take(said)?;
+        if self.lines.waiting() + self.stray.len() > WAITING_MAX {
+            return Err((chunks, Failure::new("MALFORMED_RESPONSE", "the answer has an event without an end")));
+        }
+        Ok(chunks)
+    }
+
+    /// Whether the server said that nothing comes any more; it may keep the connection open all the same.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// Whether the answer is whole, so that a connection that breaks now takes nothing from it.
+    pub(super) fn is_whole(&self) -> bool {
+        self.is_done || self.finish.is_some()
+    }
+
+    /// How many events there were: comments keep a connection alive, but they are no progress.
+    pub(super) fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Forgets an event that was cut off.
+    pub(super) fn drop_rest(&mut self) {
+        self.lines = Lines::default();
     }
 
     /// The response is over.
@@ -61,8 +89,8 @@ impl Decoder {
     pub(super) fn end(&mut self) -> Result<Vec<Chunk>, Broken> {
         let said = self.lines.end();
         let mut chunks = self.take(said)?;
-        if !self.has_events && !self.stray.trim().is_empty() {
-            match serde_json::from_str::<Value>(&self.stray) {
+        if self.events == 0 && !self.stray.trim().is_empty() {
+            match parsed(&self.stray) {
                 Ok(document) => self.document(&document, &mut chunks).map_err(|failure| (chunks.clone(), failure))?,
                 Err(_) => {
                     let failure = Failure::new("MALFORMED_RESPONSE", "the answer is neither a stream nor JSON");
@@ -99,17 +127,17 @@ impl Decoder {
     }
 
     fn event(&mut self, data: &[String], chunks: &mut Vec<Chunk>) -> Result<(), Failure> {
-        self.has_events = true;
+        self.events += 1;
         let payload = data.join("\n");
         if payload.trim() == "[DONE]" {
             self.is_done = true;
             return Ok(());
         }
-        match serde_json::from_str::<Value>(&payload) {
+        match parsed(&payload) {
             Ok(value) => self.value(&value, chunks),
             // Some servers put a document on each data line of one event.
             Err(error) => {
-                let lines: Result<Vec<Value>, _> = data.iter().map(|line| serde_json::from_str(line)).collect();
+                let lines: Result<Vec<Value>, _> = data.iter().map(|line| parsed(line)).collect();
                 match lines {
                     Ok(values) if data.len() > 1 => values.iter().try_for_each(|value| self.value(value, chunks)),
                     Ok(_) | Err(_) => {
@@ -211,13 +239,15 @@ impl Decoder {
             Value::Null => String::new(),
             other => other.to_string(),
         };
-        let at = self.slot(key.as_ref(), id.as_ref(), name.as_ref());
+        let starts_anew = name.is_some() && !arguments.trim().is_empty();
+        let at = self.slot(key.as_ref(), id.as_ref(), starts_anew);
         let slot = &mut self.calls[at];
         if slot.id.is_none() {
             slot.id = id;
         }
-        // A name may come in pieces before the arguments; a repeated name is no piece.
-        if let Some(name) = name.filter(|name| *name != slot.name) {
+        // A name may come in pieces before the arguments, or whole behind them; a repeated name is no piece.
+        let is_open = slot.name.is_empty() || slot.arguments.is_empty();
+        if let Some(name) = name.filter(|name| is_open && *name != slot.name) {
             slot.name.push_str(&name);
         }
         // Some servers repeat the whole document at the end.
@@ -227,7 +257,9 @@ impl Decoder {
         }
     }
 
-    fn slot(&mut self, key: Option<&String>, id: Option<&String>, name: Option<&String>) -> usize {
+    /// The call that a piece belongs to. A piece that `starts_anew`, with a name and arguments but without an id, is
+    /// another call when the one in its place is complete.
+    fn slot(&mut self, key: Option<&String>, id: Option<&String>, starts_anew: bool) -> usize {
         let last = |calls: &[Slot], fits: &dyn Fn(&Slot) -> bool| calls.iter().rposition(fits);
         let found = match (key, id) {
             (Some(key), _) => last(&self.calls, &|slot| slot.key.as_ref() == Some(key)),
@@ -236,7 +268,7 @@ impl Decoder {
         };
         let is_other = |slot: &Slot| match (&slot.id, id) {
             (Some(known), Some(id)) => known != id,
-            (_, None) => name.is_some() && !slot.name.is_empty() && is_document(&slot.arguments),
+            (_, None) => starts_anew && !slot.name.is_empty() && is_document(&slot.arguments),
             (None, Some(_)) => false,
         };
         match found {
@@ -260,7 +292,7 @@ impl Decoder {
         self.usage = usage(&document["usage"]);
         self.delta(&choice["message"], chunks);
         self.finish_with(&choice["finish_reason"]);
-        self.has_events = true;
+        self.is_done = true;
         Ok(())
     }
 
@@ -276,7 +308,7 @@ impl Decoder {
         if self.finish.as_deref() == Some("insufficient_system_resource") {
             return Err(Failure::new("SERVER", "the provider is overloaded and broke the answer off"));
         }
-        let is_cut = matches!(self.finish.as_deref(), Some("length" | "max_tokens"));
+        let is_cut = matches!(self.finish.as_deref(), Some("length" | "max_tokens" | "model_length"));
         let is_filtered = self.finish.as_deref() == Some("content_filter");
         let calls = std::mem::take(&mut self.calls);
         let all = calls.len();
@@ -289,6 +321,9 @@ impl Decoder {
         }
         let mut chunks: Vec<Chunk> = vec![];
         let has_calls = !calls.is_empty();
+        if !has_calls && !self.has_content && !is_cut && !is_filtered {
+            return Err(Failure::new("EMPTY_RESPONSE", "the answer is empty"));
+        }
         for (index, call) in (CALLS..).zip(calls) {
             let id = call.id.unwrap_or_else(|| format!("call-{index}")).into();
             let arguments_delta = if call.arguments.trim().is_empty() { "{}".into() } else { call.arguments };
@@ -307,7 +342,40 @@ impl Decoder {
 }
 
 fn is_document(text: &str) -> bool {
-    !text.trim().is_empty() && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+    text.trim_start().starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+}
+
+/// JSON in which halves of characters are let pass: servers that cut a text between two escapes send them.
+fn parsed(text: &str) -> Result<Value, serde_json::Error> {
+    serde_json::from_str(text).or_else(|error| serde_json::from_str(&mended(text)).map_err(|_| error))
+}
+
+/// Half of a pair of escapes becomes the replacement character.
+fn mended(text: &str) -> String {
+    let unit = |at: usize| {
+        let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let mut mended = String::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(next) = text[at..].find('\\').map(|escape| at + escape) {
+        mended.push_str(&text[at..next]);
+        let length = match (unit(next), unit(next + 6)) {
+            (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => 12,
+            (Some(0xD800..=0xDFFF), _) => {
+                mended.push_str("\\ufffd");
+                at = next + 6;
+                continue;
+            }
+            (Some(_), _) => 6,
+            // A backslash and whatever it escapes.
+            (None, _) => 1 + text[next + 1..].chars().next().map_or(0, char::len_utf8),
+        };
+        mended.push_str(&text[next..next + length]);
+        at = next + length;
+    }
+    mended.push_str(&text[at..]);
+    mended
 }
 
 /// Input without its cached part; `None` when the provider does not say.
@@ -322,4 +390,56 @@ fn usage(usage: &Value) -> Option<Usage> {
         cache_write_tokens: None,
         reasoning_tokens: number(&usage["completion_tokens_details"]["reasoning_tokens"]),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The chunks of a whole body.
+    fn decoded(body: &str) -> Result<Vec<Chunk>, Failure> {
+        let mut decoder = Decoder::new();
+        let mut chunks = decoder.push(body.as_bytes()).map_err(|(_, failure)| failure)?;
+        chunks.extend(decoder.end().map_err(|(_, failure)| failure)?);
+        Ok(chunks)
+    }
+
+    fn calls(chunks: &[Chunk]) -> Vec<String> {
+        chunks
+            .iter()
+            .filter_map(|chunk| match chunk {
+                Chunk::ToolCallDelta { name, arguments_delta, .. } => {
+                    Some(format!("{} {arguments_delta}", name.as_deref().unwrap_or_default()))
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn halves_of_characters_are_replaced_and_whole_ones_stay() {
+        assert_eq!(
+            mended(r"\ud83d \n \ud83d\ude80 \\ud83d \u00e4 \ude80"),
+            r"\ufffd \n \ud83d\ude80 \\ud83d \u00e4 \ufffd"
+        );
+        assert_eq!(mended(r"ü\"), r"ü\");
+    }
+
+    #[test]
+    fn an_answer_that_stops_without_a_word_is_empty() {
+        let body =
+            "data: {\"choices\":[{\"delta\":{\"content\":\"\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+        assert_eq!(decoded(body).unwrap_err().code, "EMPTY_RESPONSE");
+    }
+
+    #[test]
+    fn a_name_that_is_said_again_with_every_piece_is_one_call() {
+        let piece = |arguments: &str| {
+            let function = serde_json::json!({"name": "f", "arguments": arguments});
+            let call = serde_json::json!({"index": 0, "function": function});
+            format!("data: {}\n\n", serde_json::json!({"choices": [{"delta": {"tool_calls": [call]}}]}))
+        };
+        let body = format!("{}{}{}data: [DONE]\n\n", piece("{\"a\""), piece(":1}"), piece(""));
+        assert_eq!(calls(&decoded(&body).unwrap()), ["f {\"a\":1}"]);
+    }
 }

@@ -1,7 +1,7 @@
 //! What providers say when they say no, as codes.
 
 use std::error::Error as _;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use impresario_kernel::Failure;
 use serde_json::Value;
@@ -49,6 +49,7 @@ pub(super) fn of_status(status: u16, headers: &impl Named, body: &str) -> Failur
         402 => "QUOTA",
         404 => "UNKNOWN_MODEL",
         408 => "TIMEOUT",
+        400 | 422 if is_model(&words) => "UNKNOWN_MODEL",
         429 if is_quota(&words) => "QUOTA",
         429 => "RATE_LIMIT",
         400 | 413 | 422 if is_context(&words) => "CONTEXT_WINDOW_EXCEEDED",
@@ -63,19 +64,54 @@ pub(super) fn of_status(status: u16, headers: &impl Named, body: &str) -> Failur
     }
 }
 
-/// Seconds, or milliseconds where a provider says those. A date is left to our own back-off.
+/// Seconds, a date, or milliseconds where a provider says those. No wait at all is no advice.
 fn retry_after(headers: &impl Named) -> Option<u64> {
     let exact = headers.named("retry-after-ms").and_then(|text| text.trim().parse().ok());
-    let seconds = || headers.named("retry-after").and_then(|text| text.trim().parse::<f64>().ok());
-    exact.or_else(|| {
-        let seconds = seconds().filter(|seconds| seconds.is_finite() && *seconds >= 0.0)?;
-        Some(Duration::try_from_secs_f64(seconds).ok()?.as_millis().try_into().unwrap_or(u64::MAX))
-    })
+    let wait = exact.or_else(|| {
+        let text = headers.named("retry-after")?;
+        match text.trim().parse::<f64>() {
+            Ok(seconds) => Some(millis(Duration::try_from_secs_f64(seconds).ok()?)),
+            Err(_) => until(&text, headers.named("date").as_deref()),
+        }
+    });
+    wait.filter(|&wait| wait > 0)
+}
+
+/// How long it is until a date: by the clock of the server where it tells it, else by ours.
+fn until(text: &str, now: Option<&str>) -> Option<u64> {
+    let then = date(text)?;
+    let now = now.and_then(date).or_else(|| Some(SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs()))?;
+    Some(millis(Duration::from_secs(then.saturating_sub(now))))
+}
+
+fn millis(wait: Duration) -> u64 {
+    wait.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
+/// Seconds since 1970 of `Wed, 21 Oct 2037 07:28:00 GMT`, the only form that servers may still write.
+fn date(text: &str) -> Option<u64> {
+    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let [_, day, month, year, time, "GMT"] = words[..] else { return None };
+    let month = u64::try_from(MONTHS.iter().position(|name| *name == month)?).ok()?;
+    let (day, year): (u64, u64) = (day.parse().ok()?, year.parse().ok()?);
+    let clock: Vec<u64> = time.split(':').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    let [hours, minutes, seconds] = clock[..] else { return None };
+    let is_date = (1..=31).contains(&day) && (1970..=9999).contains(&year);
+    if !is_date || hours > 23 || minutes > 59 || seconds > 60 {
+        return None;
+    }
+    // Years are counted from March, so that the day that a leap year adds is the last of it.
+    let (year, month) = if month < 2 { (year - 1, month + 10) } else { (year, month - 2) };
+    let leaps = year / 4 - year / 100 + year / 400;
+    let days = (year * 365 + leaps + (153 * month + 2) / 5 + day - 1).checked_sub(719_468)?;
+    Some(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 }
 
 /// An error object in a stream or in a body with status 200.
 pub(super) fn in_band(value: &Value) -> Option<Failure> {
-    let is_error = !value["error"].is_null() || value["object"] == "error";
+    let says_why = value["choices"].is_null() && (value["msg"].is_string() || value["detail"].is_string());
+    let is_error = !value["error"].is_null() || value["object"] == "error" || value["type"] == "error" || says_why;
     is_error.then(|| of_document(value))
 }
 
@@ -83,23 +119,24 @@ pub(super) fn in_band(value: &Value) -> Option<Failure> {
 pub(super) fn of_document(document: &Value) -> Failure {
     let words = words(document).unwrap_or_else(|| "the answer has no choices".into());
     let error = if document["error"].is_object() { &document["error"] } else { document };
-    let label = [&error["code"], &error["type"], &error["status"]]
+    let labels: Vec<String> = [&error["code"], &error["type"], &error["status"]]
         .iter()
-        .map(|label| label.as_str().map_or_else(|| label.to_string(), str::to_owned))
-        .collect::<Vec<_>>()
-        .join(" ")
-        .to_lowercase();
-    let said = format!("{label} {}", words.to_lowercase());
+        .map(|label| label.as_str().map_or_else(|| label.to_string(), str::to_lowercase))
+        .collect();
+    let said = format!("{} {}", labels.join(" "), words.to_lowercase());
+    let is = |label: &str| labels.iter().any(|other| other == label);
     let has = |marks: &[&str]| marks.iter().any(|mark| said.contains(mark));
     let code = if is_context(&said) {
         "CONTEXT_WINDOW_EXCEEDED"
-    } else if has(&["insufficient", "balance", "quota"]) {
+    } else if is_quota(&said) || is("402") {
         "QUOTA"
-    } else if has(&["429", "rate"]) {
+    } else if is("429") || has(&["rate limit", "rate_limit", "ratelimit", "too many requests"]) {
         "RATE_LIMIT"
-    } else if has(&["401", "403", "auth", "api key", "api_key"]) {
+    } else if is("401") || is("403") || has(&["authentic", "unauthorized", "api key", "api_key"]) {
         "AUTH"
-    } else if has(&["invalid_request", "400"]) {
+    } else if is_model(&said) {
+        "UNKNOWN_MODEL"
+    } else if is("400") || is("422") || has(&["invalid_request"]) {
         "INVALID_REQUEST"
     } else {
         "SERVER"
@@ -108,7 +145,16 @@ pub(super) fn of_document(document: &Value) -> Failure {
 }
 
 fn is_quota(words: &str) -> bool {
-    ["insufficient_quota", "exceeded your current quota", "balance"].iter().any(|mark| words.contains(mark))
+    let words = words.to_lowercase();
+    ["insufficient_quota", "exceeded your current quota", "insufficient balance", "insufficient_balance"]
+        .iter()
+        .any(|mark| words.contains(mark))
+}
+
+fn is_model(words: &str) -> bool {
+    let words = words.to_lowercase();
+    words.contains("model")
+        && ["not found", "not_found", "does not exist", "not a valid"].iter().any(|mark| words.contains(mark))
 }
 
 fn is_context(words: &str) -> bool {
@@ -125,4 +171,64 @@ fn words(document: &Value) -> Option<String> {
     let text = places.iter().find_map(|place| place.as_str()).map(str::to_owned);
     let text = text.or_else(|| (error.is_object()).then(|| error.to_string()))?;
     Some(text.chars().take(WORDS_MAX).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    struct Headers(&'static [(&'static str, &'static str)]);
+
+    impl Named for Headers {
+        fn named(&self, name: &str) -> Option<String> {
+            self.0.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned())
+        }
+    }
+
+    #[test]
+    fn waits_are_read_as_seconds_dates_and_milliseconds() {
+        let dates: &[_] =
+            &[("retry-after", "Wed, 21 Oct 2037 07:28:00 GMT"), ("date", "Wed, 21 Oct 2037 07:27:30 GMT")];
+        let past: &[_] = &[("retry-after", "Thu, 01 Jan 1970 00:00:00 GMT")];
+        for (headers, wait) in [
+            (dates, Some(30_000)),
+            (past, None),
+            (&[("retry-after", "1.5")], Some(1_500)),
+            (&[("retry-after", "0")], None),
+            (&[("retry-after", "-1")], None),
+            (&[("retry-after", "soon")], None),
+            (&[("retry-after", "9"), ("retry-after-ms", "20")], Some(20)),
+        ] {
+            assert_eq!(retry_after(&Headers(headers)), wait, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn dates_are_seconds_since_1970() {
+        for (text, seconds) in [
+            ("Thu, 01 Jan 1970 00:00:00 GMT", 0),
+            ("Tue, 29 Feb 2000 12:00:00 GMT", 951_825_600),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", 784_111_777),
+        ] {
+            assert_eq!(date(text), Some(seconds), "{text}");
+        }
+        assert_eq!(date("Wed, 21 Oct 2037 99:28:00 GMT"), None);
+    }
+
+    #[test]
+    fn words_in_passing_do_not_change_what_failed() {
+        for (message, code) in [
+            ("failed to generate a response", "SERVER"),
+            ("the load balancer lost its backend", "SERVER"),
+            ("the author's worker died", "SERVER"),
+            ("Rate limit reached", "RATE_LIMIT"),
+            ("Insufficient Balance", "QUOTA"),
+            ("the model `x` does not exist", "UNKNOWN_MODEL"),
+        ] {
+            let failure = of_document(&json!({"error": {"message": message}}));
+            assert_eq!(failure.code, code, "{message}");
+        }
+    }
 }

@@ -3,8 +3,12 @@
 /// Cuts bytes into lines and lines into events, whatever the cuts of the transport.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    buffer: Vec<u8>,
+    /// The beginning of a line that has not ended.
+    line: Vec<u8>,
+    /// The data lines of an event that has not ended.
     data: Vec<String>,
+    /// The last line ended with a CR, so that a LF next is still part of its end.
+    is_behind_cr: bool,
 }
 
 /// Something that a stream says.
@@ -17,30 +21,45 @@ pub(super) enum Said {
 }
 
 impl Lines {
+    /// Takes some bytes in. A line ends with LF, CR, or both.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<Said> {
-        self.buffer.extend_from_slice(bytes);
-        let mut said = vec![];
-        let mut start = 0;
-        // LF ends a line, with or without a CR before it; what follows the last LF waits.
-        while let Some(end) = self.buffer[start..].iter().position(|&byte| byte == b'\n') {
-            let line = self.buffer[start..start + end].to_vec();
-            start += end + 1;
-            said.extend(self.line(&line));
+        let mut rest = bytes;
+        if self.is_behind_cr && !rest.is_empty() {
+            self.is_behind_cr = false;
+            rest = rest.strip_prefix(b"\n").unwrap_or(rest);
         }
-        self.buffer.drain(..start);
+        let mut said = vec![];
+        while let Some(end) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+            self.line.extend_from_slice(&rest[..end]);
+            let is_cr = rest[end] == b'\r';
+            rest = &rest[end + 1..];
+            if is_cr {
+                self.is_behind_cr = rest.is_empty();
+                rest = rest.strip_prefix(b"\n").unwrap_or(rest);
+            }
+            let line = std::mem::take(&mut self.line);
+            said.extend(self.read(&line));
+        }
+        self.line.extend_from_slice(rest);
         said
     }
 
     /// What an unfinished last line and a last event without its blank line say.
     pub(super) fn end(&mut self) -> Vec<Said> {
-        let line = std::mem::take(&mut self.buffer);
-        let mut said: Vec<Said> = if line.is_empty() { vec![] } else { self.line(&line).into_iter().collect() };
-        said.extend(self.line(b""));
+        let line = std::mem::take(&mut self.line);
+        let mut said: Vec<Said> = if line.is_empty() { vec![] } else { self.read(&line).into_iter().collect() };
+        said.extend(self.read(b""));
         said
     }
 
-    fn line(&mut self, line: &[u8]) -> Option<Said> {
-        let line = String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned();
+    /// How many bytes wait for the end of their line or event.
+    pub(super) fn waiting(&self) -> usize {
+        self.line.len() + self.data.iter().map(String::len).sum::<usize>()
+    }
+
+    fn read(&mut self, line: &[u8]) -> Option<Said> {
+        // Only whole lines are decoded: a character cut by the transport is whole again here.
+        let line = String::from_utf8_lossy(line);
         let line = line.trim_start_matches('\u{feff}');
         if line.is_empty() {
             let data = std::mem::take(&mut self.data);
@@ -68,9 +87,13 @@ mod tests {
 
     #[test]
     fn events_are_the_same_wherever_the_transport_cuts() {
-        let body = "\u{feff}data: a\r\n: ping\r\ndata: ü\r\n\r\nevent: x\ndata:b\n\nlast";
-        let expected =
-            [Said::Event(vec!["a".into(), "ü".into()]), Said::Event(vec!["b".into()]), Said::Stray("last".into())];
+        let body = "\u{feff}data: a\r\n: ping\r\ndata: ü\r\n\r\nevent: x\ndata:b\n\ndata: c\r\rlast";
+        let expected = [
+            Said::Event(vec!["a".into(), "ü".into()]),
+            Said::Event(vec!["b".into()]),
+            Said::Event(vec!["c".into()]),
+            Said::Stray("last".into()),
+        ];
         for size in [1, 2, 3, 7, 1000] {
             let mut lines = Lines::default();
             let mut said: Vec<Said> = body.as_bytes().chunks(size).flat_map(|part| lines.push(part)).collect();

@@ -17,6 +17,9 @@ const PATTERN: &str = "TODO|FIXME";
 /// The least and the most subagents that the parts of a folder are given to.
 const PARTS: std::ops::RangeInclusive<usize> = 3..=12;
 
+/// The most files that parts name one by one.
+const FILES_NAMED: usize = 200;
+
 /// How many comments a part and the report list.
 const TODOS_SHOWN: usize = 20;
 
@@ -109,9 +112,14 @@ fn lead(view: &View<'_>) -> Answer {
     let at = view.prompt().map_or(0, |(at, _)| at);
     let answered = view.answered(at);
     let subagents: Vec<&Answered<'_>> = answered.iter().filter(|answered| answered.tool == "subagent").collect();
-    let is_check = |answered: &&&Answered<'_>| answered.arguments.contains("\"fork\"");
+    let is_check = |answered: &&&Answered<'_>| {
+        serde_json::from_str::<Value>(answered.arguments).is_ok_and(|arguments| arguments["context"] == "fork")
+    };
     let (checks, parts): (Vec<&Answered<'_>>, Vec<&Answered<'_>>) =
         subagents.iter().partition(|answered| is_check(answered));
+    if let Some(missing) = ["list_dir", "search", "todo_write", "subagent"].iter().find(|tool| !view.offers(tool)) {
+        return Answer::text(format!("This demonstration needs the tool {missing}, which I may not use here."));
+    }
     let Some(listing) = answered.iter().find(|answered| answered.tool == "list_dir") else {
         let arguments = json!({"path": ".", "recursive": false, "max_entries": 5000});
         return Answer::calls("I look at the folder first.", vec![call("list_dir", arguments)]);
@@ -167,6 +175,7 @@ fn check_call() -> (String, String) {
 /// many, split or joined by aspects when there are too few.
 fn split(listing: &str) -> Vec<Part> {
     let (mut folders, mut files) = (vec![], vec![]);
+    let is_cut = listing.lines().any(|line| line.starts_with("[cut: "));
     for line in listing.lines().filter(|line| !line.starts_with("total: ") && !line.starts_with("largest: ")) {
         // A line of the listing: `name/`, `name  N bytes` or `name -> target`, which is not followed.
         if let Some(folder) = line.strip_suffix('/') {
@@ -178,7 +187,9 @@ fn split(listing: &str) -> Vec<Part> {
     let reserved = usize::from(!files.is_empty());
     let mut parts = grouped(&folders, *PARTS.end() - reserved, true);
     let wanted = PARTS.start().saturating_sub(parts.len()).max(1);
-    if !files.is_empty() {
+    if !files.is_empty() && (wanted == 1 || is_cut || files.len() > FILES_NAMED) {
+        parts.push(Part { label: "files".into(), paths: vec![".".into()], recursive: false, is_aspect: false });
+    } else if !files.is_empty() {
         parts.extend(grouped(&files, wanted, false));
     }
     for aspect in ["todo-comments", "largest-files", "overview"] {
@@ -201,7 +212,6 @@ fn grouped(names: &[String], most: usize, are_folders: bool) -> Vec<Part> {
         let label = match (are_folders, paths) {
             (true, [folder]) => folder.clone(),
             (true, _) => format!("{}-and-{}-more", paths[0], paths.len() - 1),
-            (false, _) if count == 1 => "files".into(),
             (false, _) => format!("files-{}", at + 1),
         };
         parts.push(Part { label, paths: paths.to_vec(), recursive: are_folders, is_aspect: false });
@@ -443,7 +453,109 @@ fn check_line(check: &Answered<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use impresario_kernel::{AgentPath, Block, Message, RequestConfig, RequestHeader, Role, Source};
+    use impresario_seams::{ModelRequest, ModelScope};
+
     use super::*;
+
+    /// A folder of `folder/file` or `file` names; each file has 2 lines, 10 bytes and one TODO.
+    const FOLDER: [&str; 6] = ["README", "fork/a", "fork/b", "lib/c", "lib/d", "src/e"];
+
+    /// Plays an agent with tools that read [`FOLDER`], and its subagents; the one labelled `failing` fails.
+    fn play(mut messages: Vec<Message>, failing: &str) -> String {
+        let config = RequestConfig {
+            provider: "scripted".into(),
+            model: "demo".into(),
+            max_tokens: None,
+            rest: Default::default(),
+        };
+        let header = Arc::new(RequestHeader { config, system: None, tools: None, rest: Default::default() });
+        for step in 1..9 {
+            let scope = ModelScope { agent: "a".into(), path: AgentPath::root(), turn: 1, step, attempt: 0 };
+            let surface = messages.iter().cloned().map(Arc::new).collect();
+            let request = ModelRequest { header: header.clone(), messages: surface, scope };
+            let said = answer(&View::new(&request));
+            if said.calls.is_empty() {
+                return said.text;
+            }
+            let before = messages.clone();
+            let depth = messages.len();
+            let call = |at: usize| format!("c{depth}-{at}").into();
+            let asked = said.calls.iter().enumerate().map(|(at, (name, arguments))| Block::ToolCall {
+                id: call(at),
+                name: name.as_str().into(),
+                arguments: arguments.as_str().into(),
+            });
+            let (role, source) = (Role::Assistant, Source::of("model"));
+            messages.push(Message { id: format!("m{depth}").into(), role, content: asked.collect(), source });
+            for (at, (name, arguments)) in said.calls.iter().enumerate() {
+                let arguments: Value = serde_json::from_str(arguments).unwrap();
+                let (text, is_error) = perform(name, &arguments, &before, failing);
+                let result =
+                    Message::tool_result(format!("r{depth}-{at}"), &call(at), vec![Block::text(text)], is_error);
+                messages.push(result);
+            }
+        }
+        panic!("it does not come to an end");
+    }
+
+    fn perform(tool: &str, arguments: &Value, before: &[Message], failing: &str) -> (String, bool) {
+        let paths: Vec<&str> = match arguments["paths"].as_array() {
+            Some(paths) => paths.iter().filter_map(Value::as_str).collect(),
+            None => vec!["."],
+        };
+        let recursive = arguments["recursive"].as_bool().unwrap_or(tool == "search");
+        let is_in = |file: &&&str| {
+            paths.iter().any(|path| match *path {
+                "." => recursive || !file.contains('/'),
+                path => **file == path || file.starts_with(&format!("{path}/")),
+            })
+        };
+        let files: Vec<&&str> = FOLDER.iter().filter(is_in).collect();
+        let count = files.len();
+        match tool {
+            "list_dir" if arguments["count_lines"] == true => {
+                let largest: String =
+                    files.iter().take(2).map(|file| format!("largest: {file} 10 bytes 2 lines\n")).collect();
+                (format!("{largest}total: {count} files, {} lines, {} bytes, 0 folders", count * 2, count * 10), false)
+            }
+            "list_dir" => ("README  10 bytes\nfork/\nlib/\nsrc/\ntotal: 1 files, 10 bytes, 3 folders".into(), false),
+            "search" => {
+                let hits: String = files.iter().map(|file| format!("{file}:1:TODO: it\n")).collect();
+                (format!("{hits}total: {count} matching lines in {count} files"), false)
+            }
+            "subagent" => {
+                let (label, prompt) = (arguments["label"].as_str().unwrap(), arguments["prompt"].as_str().unwrap());
+                if label == failing {
+                    return (format!("[root/{label} failed · agent x]\nSERVER: down"), true);
+                }
+                let mut messages = if arguments["context"] == "fork" { before.to_vec() } else { vec![] };
+                messages.push(Message::context("task", prompt, Source::of("coordinator")));
+                (format!("[root/{label} completed · agent x]\n{}", play(messages, failing)), false)
+            }
+            _ => ("ok".into(), false),
+        }
+    }
+
+    #[test]
+    fn the_report_has_the_sums_of_all_parts_and_a_fork_that_checked_them() {
+        let report = play(vec![Message::user("p", "look")], "nobody");
+        for line in ["files: 6", "lines: 12", "bytes: 60", "todo_fixme: 6", "  fork: 2 files, 4 lines, 2 comments"] {
+            assert!(report.lines().any(|other| other == line), "no `{line}` in\n{report}");
+        }
+        assert!(report.contains("check: sums agree (files 6, lines 12, todo_fixme 6)"), "{report}");
+        assert!(report.contains("  lib/d:1:TODO: it") && !report.contains("NOT IN THESE FIGURES"), "{report}");
+    }
+
+    #[test]
+    fn a_part_that_failed_is_named_and_missing_in_the_sums() {
+        let report = play(vec![Message::user("p", "look")], "lib");
+        assert!(report.lines().any(|line| line == "files: 4"), "{report}");
+        assert!(report.contains("NOT IN THESE FIGURES") && report.contains("lib: [root/lib failed"), "{report}");
+        assert!(report.contains("check: sums differ"), "{report}");
+    }
 
     fn listing(folders: usize, files: usize) -> String {
         let mut lines: Vec<String> = (0..folders).map(|n| format!("folder{n}/")).collect();
@@ -456,13 +568,16 @@ mod tests {
     #[test]
     fn any_folder_has_three_to_twelve_parts_that_cover_it_once() {
         for (folders, files) in
-            [(0, 0), (0, 1), (0, 9), (1, 0), (1, 4), (2, 0), (3, 1), (11, 1), (12, 0), (12, 5), (90, 7)]
+            [(0, 0), (0, 1), (0, 9), (1, 0), (1, 4), (2, 0), (3, 1), (11, 1), (12, 0), (12, 5), (90, 7), (0, 900)]
         {
             let parts = split(&listing(folders, files));
             assert!(PARTS.contains(&parts.len()), "{folders} folders, {files} files: {} parts", parts.len());
-            let covered: Vec<&String> =
-                parts.iter().filter(|part| !part.is_aspect).flat_map(|part| &part.paths).collect();
-            assert_eq!(covered.len(), folders + files, "{folders} folders, {files} files");
+            let covered: usize = parts
+                .iter()
+                .filter(|part| !part.is_aspect)
+                .map(|part| if part.paths == ["."] { files } else { part.paths.len() })
+                .sum();
+            assert_eq!(covered, folders + files, "{folders} folders, {files} files");
         }
     }
 

@@ -21,17 +21,17 @@ latency=MS in any of them          the answer takes that long";
 
 /// The answer to a request whose last directive says what it is to be.
 pub(super) fn answer(view: &View<'_>) -> Answer {
-    let Some((at, text)) = view.last_with("[[") else {
+    let Some((at, text)) = view.last_said(|text| Directive::find(text).is_some()) else {
         let said: String = view.prompt().map(|(_, text)| text.chars().take(200).collect()).unwrap_or_default();
         return Answer::text(format!("You said: {said}"));
     };
-    let Some(directive) = Directive::find(&text) else { return Answer::text("I see a directive that does not end.") };
+    let Some(directive) = Directive::find(&text) else { return Answer::default() };
     let answered = view.answered(at);
     let answer = match directive.name {
         "FANOUT" => fanout(&directive, view, at, &answered),
         "LEAF" => leaf(&directive, &answered),
         "CHAIN" => chain(&directive, &answered),
-        "SAY" => Answer::text(directive.rest.trim()),
+        "SAY" => say(&directive),
         "TOOL" => tool(&directive, &answered),
         other => Answer::text(format!("I do not know the directive {other}. There are:\n{HELP}")),
     };
@@ -42,31 +42,52 @@ pub(super) fn answer(view: &View<'_>) -> Answer {
 struct Directive<'a> {
     name: &'a str,
     rest: &'a str,
+    options: Vec<(&'a str, &'a str)>,
+    words: Vec<&'a str>,
 }
 
 impl<'a> Directive<'a> {
-    /// The last directive of a text. Arguments may contain brackets, so it ends at the last `]]`.
+    /// The first directive of a text: `[[NAME …]]` in capitals. Brackets in its arguments do not end it.
     fn find(text: &'a str) -> Option<Self> {
-        let inner = &text[text.find("[[")? + 2..];
-        let inner = &inner[..inner.rfind("]]")?];
-        let (name, rest) = inner.split_once(char::is_whitespace).unwrap_or((inner, ""));
-        Some(Self { name, rest })
+        let starts = text.match_indices("[[").map(|(at, mark)| at + mark.len());
+        starts.filter_map(|start| Self::parse(&text[start..])).next()
     }
 
-    /// The value of `key=value`: a word, a quoted text, or JSON up to its closing brace.
+    fn parse(text: &'a str) -> Option<Self> {
+        let name = &text[..text.find(|char: char| !char.is_ascii_uppercase())?];
+        let inner = &text[name.len()..];
+        if name.is_empty() || !(inner.starts_with(char::is_whitespace) || inner.starts_with("]]")) {
+            return None;
+        }
+        let (mut options, mut words) = (vec![], vec![]);
+        let mut behind = inner.trim_start();
+        while !behind.is_empty() && !behind.starts_with("]]") {
+            let (word, more) = match behind.starts_with('{') {
+                true => behind.split_at(document_length(behind)),
+                false => behind.split_at(word_length(behind, &['='])),
+            };
+            behind = match more.strip_prefix('=') {
+                None => {
+                    words.push(word);
+                    more.trim_start()
+                }
+                Some(more) => {
+                    let (value, more) = value(more);
+                    options.push((word, value));
+                    more.trim_start()
+                }
+            };
+        }
+        if behind.is_empty() {
+            // A text may have quotes and braces that do not close.
+            let rest = inner[..inner.find("]]")?].trim();
+            return Some(Self { name, rest, options: vec![], words: vec![] });
+        }
+        Some(Self { name, rest: inner[..inner.len() - behind.len()].trim(), options, words })
+    }
+
     fn value(&self, key: &str) -> Option<&'a str> {
-        let at = self.rest.match_indices(key).map(|(at, _)| at).find(|&at| {
-            let before = self.rest[..at].chars().next_back().is_none_or(char::is_whitespace);
-            before && self.rest[at + key.len()..].starts_with('=')
-        })?;
-        let value = &self.rest[at + key.len() + 1..];
-        if let Some(quoted) = value.strip_prefix('"') {
-            return quoted.split('"').next();
-        }
-        if value.starts_with('{') {
-            return Some(&value[..=value.rfind('}')?]);
-        }
-        value.split_whitespace().next()
+        self.options.iter().find(|(other, _)| *other == key).map(|(_, value)| *value)
     }
 
     fn number(&self, key: &str) -> Option<u64> {
@@ -74,7 +95,39 @@ impl<'a> Directive<'a> {
     }
 
     fn has(&self, word: &str) -> bool {
-        self.rest.split_whitespace().any(|other| other == word)
+        self.words.contains(&word)
+    }
+}
+
+/// A word, a quoted text or JSON, and what is behind it. A quote ends where a space or the end of the directive follows
+/// it, so that a quoted text may contain JSON.
+fn value(text: &str) -> (&str, &str) {
+    for quote in ['"', '\''] {
+        let Some(inner) = text.strip_prefix(quote) else { continue };
+        let is_end = |at: &usize| {
+            let behind = &inner[at + 1..];
+            behind.is_empty() || behind.starts_with(char::is_whitespace) || behind.starts_with("]]")
+        };
+        return match inner.match_indices(quote).map(|(at, _)| at).find(is_end) {
+            Some(end) => (&inner[..end], &inner[end + 1..]),
+            None => (inner, ""),
+        };
+    }
+    text.split_at(if text.starts_with('{') { document_length(text) } else { word_length(text, &[]) })
+}
+
+/// How long the word at the beginning of a text is.
+fn word_length(text: &str, marks: &[char]) -> usize {
+    let end = text.find(|char: char| char.is_whitespace() || marks.contains(&char)).unwrap_or(text.len());
+    text.find("]]").map_or(end, |close| close.min(end))
+}
+
+/// How long the JSON at the beginning of a text is; of broken JSON, up to its last brace.
+fn document_length(text: &str) -> usize {
+    let mut documents = serde_json::Deserializer::from_str(text).into_iter::<serde::de::IgnoredAny>();
+    match documents.next() {
+        Some(Ok(_)) => documents.byte_offset(),
+        Some(Err(_)) | None => text.rfind('}').map_or(text.len(), |end| end + 1),
     }
 }
 
@@ -96,11 +149,7 @@ fn fanout(directive: &Directive<'_>, view: &View<'_>, at: usize, answered: &[Ans
     let results = answered.iter().filter(|answered| answered.tool == tool);
     let failed = results.clone().filter(|answered| answered.is_error).count();
     let done = results.count() - failed;
-    Answer::text(if failed == 0 {
-        format!("fanout done results={done}")
-    } else {
-        format!("fanout done results={done} failed={failed}")
-    })
+    summed(done, failed)
 }
 
 fn leaf_arguments(directive: &Directive<'_>, i: u64, background: bool) -> Value {
@@ -124,24 +173,39 @@ fn leaf_arguments(directive: &Directive<'_>, i: u64, background: bool) -> Value 
 
 /// Waits for agents in the background until none is pending.
 fn gather(view: &View<'_>, at: usize, answered: &[Answered<'_>]) -> Answer {
-    let waits: Vec<Value> = answered
-        .iter()
-        .filter(|answered| answered.tool == "wait_agents")
-        .filter_map(|answered| serde_json::from_str(&answered.text).ok())
-        .collect();
+    let mut waits: Vec<Value> = vec![];
+    for wait in answered.iter().filter(|answered| answered.tool == "wait_agents") {
+        match serde_json::from_str(&wait.text) {
+            Ok(said) if !wait.is_error => waits.push(said),
+            // Asking again would be refused again.
+            Ok(_) | Err(_) => return Answer::text(format!("fanout cannot wait: {}", wait.text)),
+        }
+    }
     let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
     let is_done = waits.last().is_some_and(|last| list(last, "pending").is_empty());
     if !is_done {
         return Answer::calls("", vec![call("wait_agents", &json!({}))]);
     }
-    let noticed = view.notices(at).iter().filter(|text| text.contains(" completed ")).count();
-    let entries: Vec<Value> = waits.iter().flat_map(|wait| list(wait, "done")).collect();
-    let done = entries.iter().filter(|entry| entry["outcome"] == "completed" && entry["note"].is_null()).count();
-    Answer::text(format!("fanout done results={}", done + noticed))
+    // What came as a notice is listed once more, with a note in the place of its text.
+    let entries = waits.iter().flat_map(|wait| list(wait, "done")).filter(|entry| entry["note"].is_null());
+    let told = entries.map(|entry| entry["outcome"] == "completed");
+    let notices = view.notices(at);
+    let noticed = notices.iter().map(|text| text.lines().next().unwrap_or_default().contains(" completed "));
+    let refused = answered.iter().filter(|answered| answered.tool != "wait_agents" && answered.is_error);
+    let all: Vec<bool> = told.chain(noticed).chain(refused.map(|_| false)).collect();
+    let done = all.iter().filter(|&&is_completed| is_completed).count();
+    summed(done, all.len() - done)
+}
+
+fn summed(done: usize, failed: usize) -> Answer {
+    Answer::text(match failed {
+        0 => format!("fanout done results={done}"),
+        _ => format!("fanout done results={done} failed={failed}"),
+    })
 }
 
 fn leaf(directive: &Directive<'_>, answered: &[Answered<'_>]) -> Answer {
-    let number = directive.rest.split_whitespace().next().unwrap_or("?");
+    let number = directive.words.first().copied().unwrap_or("?");
     if directive.has("error") {
         return Answer::failure(Failure::new("BAD_REQUEST", format!("leaf {number} was told to fail")));
     }
@@ -165,21 +229,140 @@ fn chain(directive: &Directive<'_>, answered: &[Answered<'_>]) -> Answer {
     if let Some(last) = answered.last() {
         return Answer::text(format!("chain {depth} -> {}", last.text.lines().last().unwrap_or_default()));
     }
-    let latency = directive.number("latency").map_or(String::new(), |latency| format!(" latency={latency}"));
-    let arguments = json!({
+    let passed_on: String = ["latency", "context"]
+        .iter()
+        .filter_map(|key| directive.value(key).map(|value| format!(" {key}={value}")))
+        .collect();
+    let mut arguments = json!({
         "description": format!("chain {}", depth - 1),
         "label": "link",
-        "prompt": format!("[[CHAIN d={}{latency}]]", depth - 1),
+        "prompt": format!("[[CHAIN d={}{passed_on}]]", depth - 1),
         "may_spawn": depth - 1,
     });
+    if directive.value("context") == Some("fork") {
+        arguments["context"] = "fork".into();
+    }
     Answer::calls("", vec![call("subagent", &arguments)])
+}
+
+fn say(directive: &Directive<'_>) -> Answer {
+    let text = directive.rest;
+    let is_timed = text.starts_with("latency=");
+    Answer::text(if is_timed { text.split_once(char::is_whitespace).map_or("", |(_, text)| text) } else { text })
 }
 
 fn tool(directive: &Directive<'_>, answered: &[Answered<'_>]) -> Answer {
     if let Some(last) = answered.last() {
         return Answer::text(last.text.clone());
     }
-    let (name, rest) = directive.rest.trim().split_once(char::is_whitespace).unwrap_or((directive.rest.trim(), "{}"));
-    let arguments = rest.find('{').and_then(|from| Some(&rest[from..=rest.rfind('}')?])).unwrap_or("{}");
-    Answer::calls("", vec![(name.to_owned(), arguments.to_owned())])
+    let Some(name) = directive.words.first() else { return Answer::text("I do not know which tool to call.") };
+    let arguments = directive.words.get(1).copied().unwrap_or("{}");
+    Answer::calls("", vec![((*name).to_owned(), arguments.to_owned())])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use impresario_kernel::{AgentPath, Block, Message, RequestConfig, RequestHeader, Role, Source};
+    use impresario_seams::{ModelRequest, ModelScope};
+
+    use super::*;
+
+    fn request(messages: Vec<Message>) -> ModelRequest {
+        let config = RequestConfig {
+            provider: "scripted".into(),
+            model: "any".into(),
+            max_tokens: None,
+            rest: Default::default(),
+        };
+        let header = Arc::new(RequestHeader { config, system: None, tools: None, rest: Default::default() });
+        let scope = ModelScope { agent: "a".into(), path: AgentPath::root(), turn: 1, step: 1, attempt: 0 };
+        ModelRequest { header, messages: messages.into_iter().map(Arc::new).collect(), scope }
+    }
+
+    /// A message that asks for calls, and the message with each result.
+    fn step(calls: &[(&str, &str, bool)], at: usize) -> Vec<Message> {
+        let id = |n: usize| format!("c{at}-{n}").into();
+        let content = calls.iter().enumerate().map(|(n, (tool, ..))| Block::ToolCall {
+            id: id(n),
+            name: (*tool).into(),
+            arguments: "{}".into(),
+        });
+        let asks = Message {
+            id: format!("m{at}").into(),
+            role: Role::Assistant,
+            content: content.collect(),
+            source: Source::of("model"),
+        };
+        let results = calls.iter().enumerate().map(|(n, (_, text, is_error))| {
+            Message::tool_result(format!("r{at}-{n}"), &id(n), vec![Block::text(*text)], *is_error)
+        });
+        [asks].into_iter().chain(results).collect()
+    }
+
+    fn answer_to(prompt: &str, steps: &[&[(&str, &str, bool)]]) -> Answer {
+        let steps = steps.iter().enumerate().flat_map(|(at, calls)| step(calls, at));
+        let request = request([Message::user("p", prompt)].into_iter().chain(steps).collect());
+        answer(&View::new(&request))
+    }
+
+    #[test]
+    fn a_fan_out_in_the_background_waits_until_nothing_is_pending_and_counts_what_failed() {
+        let prompt = "[[FANOUT n=3 background=true]]";
+        let first = answer_to(prompt, &[]);
+        assert!(first.calls.len() == 3 && first.calls[0].1.contains("\"background\":true"), "{first:?}");
+        let spawned: &[_] = &[("subagent", "[a started]", false); 3];
+        let waits = vec![("wait_agents".to_owned(), "{}".to_owned())];
+        assert_eq!(answer_to(prompt, &[spawned]).calls, waits);
+        let some = r#"{"done": [{"agent": "1", "outcome": "completed"}], "pending": [{"agent": "2"}]}"#;
+        assert_eq!(answer_to(prompt, &[spawned, &[("wait_agents", some, false)]]).calls, waits);
+        let rest =
+            r#"{"done": [{"agent": "2", "outcome": "failed"}, {"agent": "3", "outcome": "completed"}], "pending": []}"#;
+        let last = answer_to(prompt, &[spawned, &[("wait_agents", some, false)], &[("wait_agents", rest, false)]]);
+        assert_eq!(last, Answer::text("fanout done results=2 failed=1"));
+    }
+
+    #[test]
+    fn a_wait_that_is_refused_is_not_asked_for_again() {
+        let refused: &[_] = &[("wait_agents", "Error: not offered", true)];
+        let last = answer_to("[[FANOUT n=1 background=true]]", &[&[("subagent", "[a started]", false)], refused]);
+        assert!(last.calls.is_empty() && last.text.contains("not offered"), "{last:?}");
+    }
+
+    #[test]
+    fn the_last_directive_wins_and_earlier_results_are_not_its_own() {
+        let mut messages = vec![Message::user("p", "[[FANOUT n=1]]")];
+        messages.extend(step(&[("subagent", "[root/leaf-1 completed · agent x]\nok", false)], 0));
+        messages.push(Message::user("q", "[[LEAF 4 tool=ls latency=7]]"));
+        let asked = answer(&View::new(&request(messages.clone())));
+        assert_eq!((asked.calls, asked.latency), (vec![("ls".into(), "{}".into())], Duration::from_millis(7)));
+        messages.extend(step(&[("ls", "a.txt\nb.txt", false)], 1));
+        assert_eq!(answer(&View::new(&request(messages))).text, "leaf 4: a.txt");
+    }
+
+    fn options(text: &str) -> (Vec<(&str, &str)>, Vec<&str>) {
+        let directive = Directive::find(text).unwrap();
+        (directive.options, directive.words)
+    }
+
+    #[test]
+    fn options_are_words_quoted_texts_and_json() {
+        let text = r#"now [[LEAF 2 tool=bash args={"command": "echo error }]] [[\" x=1"} latency=5]] please"#;
+        let expected = (
+            vec![("tool", "bash"), ("args", r#"{"command": "echo error }]] [[\" x=1"}"#), ("latency", "5")],
+            vec!["2"],
+        );
+        assert_eq!(options(text), expected);
+        let text = r#"[[FANOUT n=2 leaf="tool=ls args={"path":"a b"}" latency=5]]"#;
+        assert_eq!(options(text).0[1..], [("leaf", r#"tool=ls args={"path":"a b"}"#), ("latency", "5")]);
+        assert_eq!(options(r#"[[TOOL ls {"paths": [["a"]]}]] [[SAY b]]"#).1, ["ls", r#"{"paths": [["a"]]}"#]);
+    }
+
+    #[test]
+    fn brackets_of_other_languages_are_no_directives() {
+        assert!(Directive::find("if [[ -f x ]]; then").is_none());
+        assert!(Directive::find("[[LEAF 1").is_none());
+        assert_eq!(Directive::find("[[ -f x ]] [[SAY a]]").map(|found| found.rest), Some("a"));
+    }
 }

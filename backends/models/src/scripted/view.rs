@@ -1,9 +1,11 @@
 //! What a script looks at.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use impresario_kernel::event::Tools;
 use impresario_kernel::message::joined_text;
-use impresario_kernel::{Block, CallId, Message, Role};
+use impresario_kernel::{Block, CallId, Message, RequestHeader, Role};
 use impresario_seams::{ModelRequest, ModelScope};
 
 /// A request as a script sees it.
@@ -36,6 +38,19 @@ impl<'a> View<'a> {
         &self.request.scope
     }
 
+    /// Route, system text and tools.
+    pub fn header(&self) -> &'a RequestHeader {
+        &self.request.header
+    }
+
+    /// Whether the tool may be called, as far as the request says.
+    pub fn offers(&self, tool: &str) -> bool {
+        match &self.request.header.tools {
+            Some(Tools::Schemas(schemas)) => schemas.iter().any(|schema| schema.name == tool),
+            Some(Tools::Other(_)) | None => true,
+        }
+    }
+
     /// All messages.
     pub fn messages(&self) -> &'a [Arc<Message>] {
         &self.request.messages
@@ -52,7 +67,8 @@ impl<'a> View<'a> {
         self.last_said(|text| text.contains(mark))
     }
 
-    fn last_said(&self, fits: impl Fn(&str) -> bool) -> Option<(usize, String)> {
+    /// The text of the last message from outside that fits, and its place.
+    pub(super) fn last_said(&self, fits: impl Fn(&str) -> bool) -> Option<(usize, String)> {
         let messages = self.request.messages.iter().enumerate().rev();
         messages
             .filter(|(_, message)| is_prompt(message))
@@ -63,19 +79,19 @@ impl<'a> View<'a> {
     /// The calls that the model asked for behind place `from`, with their answers, in order.
     pub fn answered(&self, from: usize) -> Vec<Answered<'a>> {
         let behind = || self.request.messages.iter().skip(from);
-        let mut answered = vec![];
-        for (id, tool, arguments) in behind().filter(|message| message.role == Role::Assistant).flat_map(|m| m.calls())
-        {
-            let result = behind().flat_map(|message| &message.content).find_map(|block| match block {
-                Block::ToolResult { tool_call_id, content, is_error } if tool_call_id == id => {
-                    Some((joined_text(content), *is_error))
-                }
-                _ => None,
-            });
-            let Some((text, is_error)) = result else { continue };
-            answered.push(Answered { tool, arguments, text, is_error });
+        let mut results = HashMap::new();
+        for block in behind().flat_map(|message| &message.content) {
+            if let Block::ToolResult { tool_call_id, content, is_error } = block {
+                results.entry(tool_call_id).or_insert((content, *is_error));
+            }
         }
-        answered
+        let asked = behind().filter(|message| message.role == Role::Assistant).flat_map(|message| message.calls());
+        asked
+            .filter_map(|(id, tool, arguments)| {
+                let (content, is_error) = *results.get(id)?;
+                Some(Answered { tool, arguments, text: joined_text(content), is_error })
+            })
+            .collect()
     }
 
     /// The texts that came as notices behind place `from`: answers of agents in the background.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use impresario_kernel::assembler::Assembler;
+use impresario_kernel::event::{ToolSchema, Tools};
 use impresario_kernel::message::joined_text;
 use impresario_kernel::{
     AgentPath, Block, Chunk, Failure, FinishReason, Message, RequestConfig, RequestHeader, Role, Source, Usage,
@@ -17,7 +18,25 @@ struct Body {
     model: String,
     messages: Vec<WireMessage>,
     #[serde(default)]
-    stream: bool,
+    stream: Option<bool>,
+    #[serde(default)]
+    tools: Option<Vec<WireTool>>,
+    #[serde(default, alias = "max_completion_tokens")]
+    max_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct WireTool {
+    function: WireSchema,
+}
+
+#[derive(Deserialize)]
+struct WireSchema {
+    name: String,
+    #[serde(default)]
+    description: String,
+    #[serde(default)]
+    parameters: Value,
 }
 
 #[derive(Deserialize)]
@@ -26,7 +45,7 @@ struct WireMessage {
     #[serde(default)]
     content: Value,
     #[serde(default)]
-    tool_calls: Vec<WireCall>,
+    tool_calls: Option<Vec<WireCall>>,
     #[serde(default)]
     tool_call_id: Option<String>,
 }
@@ -47,13 +66,20 @@ struct WireFunction {
 /// The request, and whether it is to be streamed.
 pub(super) fn request(body: &[u8]) -> Result<(ModelRequest, bool), serde_json::Error> {
     let body: Body = serde_json::from_slice(body)?;
-    let config = RequestConfig { provider: "scripted".into(), model: body.model, max_tokens: None, rest: Map::new() };
-    let header = Arc::new(RequestHeader { config, system: None, tools: None, rest: Map::new() });
-    let messages = body.messages.into_iter().enumerate().filter(|(_, message)| message.role != "system");
+    let max_tokens = body.max_tokens;
+    let config = RequestConfig { provider: "scripted".into(), model: body.model, max_tokens, rest: Map::new() };
+    let is_system = |message: &WireMessage| matches!(message.role.as_str(), "system" | "developer");
+    let system = body.messages.iter().find(|message| is_system(message)).map(|message| content_text(&message.content));
+    let schema = |WireTool { function: WireSchema { name, description, parameters } }| {
+        Arc::new(ToolSchema { name, description, parameters })
+    };
+    let tools = body.tools.map(|tools| Tools::Schemas(tools.into_iter().map(schema).collect()));
+    let header = Arc::new(RequestHeader { config, system: system.map(Into::into), tools, rest: Map::new() });
+    let messages = body.messages.into_iter().enumerate().filter(|(_, message)| !is_system(message));
     let messages = messages.map(|(at, wire)| Arc::new(message(at, wire))).collect();
     // Over HTTP nobody says who asks.
     let scope = ModelScope { agent: "http".into(), path: AgentPath::root(), turn: 0, step: 0, attempt: 0 };
-    Ok((ModelRequest { header, messages, scope }, body.stream))
+    Ok((ModelRequest { header, messages, scope }, body.stream.unwrap_or(false)))
 }
 
 fn message(at: usize, wire: WireMessage) -> Message {
@@ -70,7 +96,7 @@ fn message(at: usize, wire: WireMessage) -> Message {
     if !text.is_empty() {
         content.push(Block::text(text));
     }
-    content.extend(wire.tool_calls.into_iter().map(|call| Block::ToolCall {
+    content.extend(wire.tool_calls.into_iter().flatten().map(|call| Block::ToolCall {
         id: call.id.into(),
         name: call.function.name.into(),
         arguments: call.function.arguments.into(),
@@ -98,11 +124,13 @@ pub(super) struct Encoder {
     model: String,
     /// The block index of each call, in order: their place is the wire's index.
     calls: Vec<u32>,
+    /// Sent behind the finish, as OpenAI does.
+    usage: Option<Usage>,
 }
 
 impl Encoder {
     pub(super) fn new(model: &str) -> Self {
-        Self { model: model.to_owned(), calls: vec![] }
+        Self { model: model.to_owned(), calls: vec![], usage: None }
     }
 
     pub(super) fn encode(&mut self, chunk: &Chunk) -> Vec<Value> {
@@ -122,11 +150,16 @@ impl Encoder {
                 vec![self.delta(json!({"tool_calls": [call]}), None)]
             }
             Chunk::Usage { usage } => {
-                vec![
-                    json!({"object": "chat.completion.chunk", "model": self.model, "choices": [], "usage": tokens(usage)}),
-                ]
+                self.usage = Some(*usage);
+                vec![]
             }
-            Chunk::Finish { reason, .. } => vec![self.delta(json!({}), Some(finish(reason)))],
+            Chunk::Finish { reason, .. } => {
+                let usage = self.usage.take().map(|usage| {
+                    let (object, usage) = ("chat.completion.chunk", tokens(&usage));
+                    json!({"id": "mock", "object": object, "model": self.model, "choices": [], "usage": usage})
+                });
+                [self.delta(json!({}), Some(finish(reason)))].into_iter().chain(usage).collect()
+            }
             Chunk::BlockStart { .. } | Chunk::BlockEnd { .. } => vec![],
         }
     }
