@@ -37,14 +37,22 @@ impl AgentState {
         let mut wanted = self.agent.wants();
         wanted.sort_unstable();
         let is_wanted = |want: &Want| wanted.binary_search(want).is_ok();
-        self.tasks.retain(|want, _| is_wanted(want) || stop_of(want).is_some_and(|stop| is_wanted(&stop)));
         self.gates.retain(|want, _| is_wanted(want));
         self.buffers.retain(|run, _| is_wanted(&Want::Sample(*run)));
+        let has_stops = wanted.iter().any(|want| matches!(want, Want::Stop(_)));
+        // Both are in order, so one walk along both finds what to end and one what to start.
+        let mut at = 0;
+        self.tasks.retain(|want, _| {
+            at += wanted[at..].iter().take_while(|wanted| *wanted < want).count();
+            wanted.get(at) == Some(want) || (has_stops && stop_of(want).is_some_and(|stop| is_wanted(&stop)))
+        });
+        let mut running = self.tasks.keys().peekable();
+        wanted.retain(|want| {
+            while running.next_if(|other| *other < want).is_some() {}
+            running.peek() != Some(&want)
+        });
         let next = self.agent.log().next_seq();
         for want in wanted {
-            if self.tasks.contains_key(&want) {
-                continue;
-            }
             // To stop something needs nobody's leave.
             if let Want::Stop(call) = want {
                 self.stop(call);
