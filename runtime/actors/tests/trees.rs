@@ -388,3 +388,11 @@ async fn a_store_that_was_taken_over_stops_everybody_and_says_so() {
         assert!(root.followup("more").await.is_err());
     }
 }
+
+#[tokio::test]
+async fn a_wait_for_somebody_who_is_not_there_is_an_error_that_names_who_is() {
+    let ran = run("[[TOOL wait_agents {\"agents\":[\"nobody\"]}]]").await;
+    assert_eq!(ran.text, "Error: wait_agents: you have no subagent \"nobody\"; yours are: ");
+    let ran = run("[[TOOL wait_agents {}]]").await;
+    assert_eq!(ran.text, r#"{"done":[],"pending":[]}"#, "a wait for nobody is over at once");
+}

@@ -73,6 +73,10 @@ impl SupervisorState {
     pub(super) fn wait(&mut self, wait: Wait) {
         let (parent, call, timeout) = (wait.parent.clone(), wait.call, wait.args.timeout());
         let Some(tree) = self.tree_of(&parent) else { return };
+        if let Some(report) = unknown_target(tree, &wait) {
+            let _ = self.shared.router.tell(&parent, AgentMessage::CallEnded { call, report });
+            return;
+        }
         tree.waits.push(wait);
         self.end_waits(&parent);
         let Some(tree) = self.tree_of(&parent) else { return };
@@ -145,12 +149,25 @@ fn targets(tree: &TreeState, wait: &Wait) -> Vec<AgentId> {
     let Some(node) = tree.tree.node(&wait.parent) else { return vec![] };
     let is_meant = |child: &&AgentId| match &wait.args.agents {
         None => tree.agents.get(*child).is_some_and(|entry| !entry.is_read),
-        Some(names) => names.iter().any(|name| {
-            let path = tree.tree.node(child).map(|node| &node.path);
-            name == child.as_str() || path.is_some_and(|path| path.as_str() == name || path.segment() == name)
-        }),
+        Some(names) => names.iter().any(|name| is_named(tree, child, name)),
     };
     node.children.iter().filter(is_meant).cloned().collect()
+}
+
+/// By id, by path, or by the last segment of its path.
+fn is_named(tree: &TreeState, child: &AgentId, name: &str) -> bool {
+    let path = tree.tree.node(child).map(|node| &node.path);
+    name == child.as_str() || path.is_some_and(|path| path.as_str() == name || path.segment() == name)
+}
+
+/// A wait for somebody who is not there would wait in vain: an error, for the model.
+fn unknown_target(tree: &TreeState, wait: &Wait) -> Option<CallReport> {
+    let children = &tree.tree.node(&wait.parent)?.children;
+    let names = wait.args.agents.as_deref().unwrap_or_default();
+    let unknown = names.iter().find(|name| !children.iter().any(|child| is_named(tree, child, name)))?;
+    let known: Vec<&str> = children.iter().filter_map(|child| Some(tree.tree.node(child)?.path.as_str())).collect();
+    let message = format!("wait_agents: you have no subagent {unknown:?}; yours are: {}", known.join(", "));
+    Some(CallReport::failed("ToolArgsError", "INVALID_ARGS", &message))
 }
 
 fn covers(tree: &TreeState, wait: &Wait, child: &AgentId) -> bool {
