@@ -396,3 +396,107 @@ async fn a_wait_for_somebody_who_is_not_there_is_an_error_that_names_who_is() {
     let ran = run("[[TOOL wait_agents {}]]").await;
     assert_eq!(ran.text, r#"{"done":[],"pending":[]}"#, "a wait for nobody is over at once");
 }
+
+/// Many trees at once on several threads, some of them stopped at any moment: whatever happens when, each comes to rest
+/// with balanced logs and an outcome for every agent that was told something.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn trees_that_are_stopped_at_any_moment_keep_every_rule() {
+    let prompts = [
+        "[[FANOUT n=12 tool=subagent]]",
+        "[[FANOUT n=9 tool=subagent background=true latency=1]]",
+        "[[FANOUT n=6 tool=subagent context=fork latency=1]]",
+        "[[FANOUT n=8 tool=subagent panic=3 fail=5]]",
+        "[[FANOUT n=5 tool=subagent leaf=\"tool=linger\"]]",
+        "[[CHAIN d=3 latency=1]]",
+    ];
+    for round in 0..40_usize {
+        let store = Arc::new(MemoryStore::new());
+        let limits = Limits { running_max: 1 + round % 5, ..Limits::default() };
+        let runtime = start(store.clone(), limits).await;
+        let mut seen = runtime.subscribe();
+        let mut roots = vec![];
+        for prompt in prompts {
+            let root = runtime.spawn(spec()).await.unwrap();
+            root.followup(prompt).await.unwrap();
+            roots.push(root);
+        }
+        // The one that lingers never ends by itself, so all are stopped; when, the round says.
+        for _ in 0..round * 8 {
+            if tokio::time::timeout(Duration::from_millis(20), seen.next()).await.is_err() {
+                break;
+            }
+        }
+        let stops =
+            roots.iter().map(|root| runtime.stop(root.id(), Cause::user("any moment"), Duration::from_secs(20)));
+        for receipt in futures::future::join_all(stops).await {
+            let receipt = receipt.unwrap();
+            assert!(receipt.at_rest(), "round {round}: {receipt:?}");
+            assert!(receipt.agents.iter().all(|agent| agent.outcome.is_some()), "round {round}: {receipt:?}");
+        }
+        for root in &roots {
+            let receipt = runtime.quiesce(root.id()).await.unwrap();
+            assert!(receipt.at_rest(), "round {round}: {receipt:?}");
+            verified(&*store, root.id()).await;
+            // Whatever was parked goes on when it is told to, and nothing is stuck.
+            root.followup("[[SAY still here]]").await.unwrap();
+            runtime.quiesce(root.id()).await.unwrap();
+        }
+        runtime.shutdown().await.unwrap();
+    }
+}
+
+/// The process dies at any moment, again and again: each opening closes honestly what was open, and hands every outcome
+/// to its parent once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn trees_whose_process_dies_at_any_moment_come_back() {
+    let prompts = [
+        "[[FANOUT n=12 tool=subagent]]",
+        "[[FANOUT n=9 tool=subagent background=true latency=1]]",
+        "[[FANOUT n=6 tool=subagent context=fork latency=1]]",
+        "[[FANOUT n=8 tool=subagent fail=5]]",
+        "[[CHAIN d=3 latency=1]]",
+    ];
+    let store = Arc::new(MemoryStore::new());
+    let mut roots: Vec<AgentId> = vec![];
+    for round in 0..16_usize {
+        let runtime = start(store.clone(), Limits { running_max: 1 + round % 5, ..Limits::default() }).await;
+        let mut seen = runtime.subscribe();
+        if roots.is_empty() {
+            for _ in prompts {
+                roots.push(runtime.spawn(spec()).await.unwrap().id().clone());
+            }
+        }
+        for (root, prompt) in roots.iter().zip(prompts) {
+            let handle = runtime.open(root, spec()).await.unwrap();
+            verified(&*store, root).await;
+            handle.followup(prompt).await.unwrap();
+        }
+        for _ in 0..round * 6 {
+            if tokio::time::timeout(Duration::from_millis(20), seen.next()).await.is_err() {
+                break;
+            }
+        }
+        drop(runtime);
+    }
+    let runtime = start(store.clone(), Limits::default()).await;
+    for root in &roots {
+        runtime.open(root, spec()).await.unwrap().followup("[[SAY whole]]").await.unwrap();
+        runtime.quiesce(root).await.unwrap();
+        let agents = verified(&*store, root).await;
+        let notices = log_of(&*store, root).await;
+        let mut told = std::collections::BTreeMap::<String, u32>::new();
+        for message in notices.iter().filter_map(|event| event.fact.message()) {
+            if message.id.as_str().starts_with("settled:") {
+                *told.entry(message.id.to_string()).or_default() += 1;
+            }
+        }
+        assert!(told.values().all(|&times| times == 1), "told twice: {told:?}");
+        let children = agents.iter().filter(|(info, _)| info.new.header.parent_session.as_ref() == Some(root));
+        for (info, agent) in children {
+            let Some(outcome) = agent.outcome() else { continue };
+            let id = format!("settled:{}:{}", info.id(), outcome.turn);
+            let claimed = notices.iter().any(|event| format!("{:?}", event.fact).contains(&id));
+            assert!(claimed, "{} was never told", info.new.path);
+        }
+    }
+}
