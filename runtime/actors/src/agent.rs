@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use impresario_kernel::event::{Lane, QueueRule};
 use impresario_kernel::{
-    Agent, AgentId, CallId, CallKey, CallReport, Cause, Failure, Input, Message, Millis, Outcome, Refused, RunKey, Seq,
-    Want,
+    Agent, AgentId, CallId, CallKey, CallReport, Cause, Failure, Input, Message, MessageId, Millis, Outcome, Refused,
+    RunKey, Seq, Want,
 };
 use impresario_seams::NewSession;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -41,6 +41,8 @@ pub(crate) enum AgentMessage {
     Recover,
     /// Accept a message.
     Deliver(Delivery),
+    /// Take a message that waits away, or put another in its place; answered with whether it waited.
+    Amend { id: MessageId, with: Option<Arc<Message>>, reply: oneshot::Sender<bool> },
     /// End the turn; what has not ended by `deadline` is abandoned.
     Cancel { cause: Cause, queue: QueueRule, deadline: Duration },
     /// A child came to an end: the result of the call that asked for it, or else a message.
@@ -190,6 +192,13 @@ impl AgentState {
             AgentMessage::Deliver(delivery) => {
                 self.handled += 1;
                 self.deliver(delivery);
+            }
+            AgentMessage::Amend { id, with, reply } => {
+                self.handled += 1;
+                let before = self.agent.log().next_seq();
+                self.input(Input::Amend { id, with });
+                let waited = self.agent.log().next_seq() != before;
+                self.follow(Effect::Amended(reply, waited));
             }
             AgentMessage::Cancel { cause, queue, deadline } => {
                 self.handled += 1;

@@ -60,6 +60,23 @@ impl AgentHandle {
         self.deliver(id, Lane::NextTurn, true, text).await
     }
 
+    /// Takes a message back that was accepted and still waits; `false` when it was taken up already.
+    pub async fn remove(&self, id: MessageId) -> Result<bool, Error> {
+        let (reply, removed) = oneshot::channel();
+        self.send(AgentMessage::Amend { id, with: None, reply })?;
+        removed.await.map_err(|_| Error::Closed)
+    }
+
+    /// Puts another text in the place of a message that still waits, and returns its new id; `None` when the message was
+    /// taken up already.
+    pub async fn replace(&self, id: MessageId, text: &str) -> Result<Option<MessageId>, Error> {
+        let new = MessageId::new(format!("m-{}", mint()));
+        let (reply, replaced) = oneshot::channel();
+        let with = Some(Arc::new(Message::user(new.clone(), text)));
+        self.send(AgentMessage::Amend { id, with, reply })?;
+        Ok(replaced.await.map_err(|_| Error::Closed)?.then_some(new))
+    }
+
     /// Ends the agent's turn; its background children go on. What waits in its inbox opens the next turn.
     ///
     /// Returns when the agent was told; [`AgentHandle::wait`] waits for the end.

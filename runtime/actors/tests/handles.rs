@@ -57,6 +57,18 @@ async fn the_same_id_again_is_accepted_and_changes_nothing() {
 }
 
 #[tokio::test]
+async fn what_still_waits_can_be_taken_back_or_replaced() {
+    let (_runtime, root) = begin(counts()).await;
+    let [gone, old] = [root.inject("gone").await.unwrap(), root.inject("old").await.unwrap()];
+    assert!(root.remove(gone.clone()).await.unwrap());
+    assert!(!root.remove(gone).await.unwrap(), "it no longer waits");
+    assert!(root.replace(old.clone(), "new").await.unwrap().is_some());
+    assert_eq!(root.replace(old, "newer").await.unwrap(), None);
+    root.followup("go").await.unwrap();
+    assert_eq!(said(&root).await, "new+go");
+}
+
+#[tokio::test]
 async fn an_interrupt_ends_the_turn_and_the_queue_goes_on() {
     let gate = Arc::new(Semaphore::new(0));
     let model = Gated { gate: Arc::clone(&gate), scripted: counts() };

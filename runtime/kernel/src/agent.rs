@@ -280,7 +280,8 @@ impl Agent {
 
     fn fold_splice(&mut self, splice: &InboxSpliced) {
         self.accepted.extend(splice.inserted.iter().map(|message| message.id.clone()));
-        if splice.target == Lane::NextTurn && !splice.inserted.is_empty() {
+        // What stands in the place of another wakes nobody: the other one did, or was parked.
+        if splice.target == Lane::NextTurn && !splice.inserted.is_empty() && splice.removed_count == 0 {
             self.wake();
         }
     }

@@ -40,6 +40,13 @@ pub enum Input {
         /// The message.
         message: Arc<Message>,
     },
+    /// Take a message that waits away, or put another in its place. One that no longer waits is left as it is.
+    Amend {
+        /// Which.
+        id: MessageId,
+        /// What stands in its place; `None` for nothing.
+        with: Option<Arc<Message>>,
+    },
     /// End the turn.
     Cancel {
         /// Who, and why.
@@ -135,6 +142,7 @@ impl Agent {
         match input {
             Input::Born { birth, descriptor } => self.decide_born(birth, descriptor, now),
             Input::Deliver { lane, wakes, message } => Ok(self.decide_deliver(lane, wakes, message, now)),
+            Input::Amend { id, with } => Ok(self.decide_amend(&id, with, now)),
             Input::Cancel { cause, queue } => Ok(self.decide_cancel(cause, queue, now)),
             Input::Recovered => Ok(self.decide_recovered()),
             Input::SlotGranted => self.decide_slot_granted(now),

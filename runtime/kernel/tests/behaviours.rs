@@ -143,6 +143,31 @@ fn b058_the_same_message_again_changes_nothing() {
 }
 
 #[test]
+fn b059_a_message_that_waits_can_be_replaced_in_its_place_or_taken_away() {
+    let mut script = Script::new();
+    for prompt in ["one", "two", "three"] {
+        script.followup(prompt);
+    }
+    let other = Arc::new(Message::user("other", "instead"));
+    script.tell(Input::Amend { id: "m-two".into(), with: Some(other.clone()) });
+    script.tell(Input::Amend { id: "m-one".into(), with: None });
+    let waiting: Vec<String> = script.agent.inbox().lane(Lane::NextTurn).iter().map(|message| message.text()).collect();
+    assert_eq!(waiting, ["instead", "three"]);
+    let before = script.log();
+    script.tell(Input::Amend { id: "m-one".into(), with: Some(other) });
+    assert_eq!(script.log(), before, "what no longer waits is left as it is");
+}
+
+#[test]
+fn what_is_amended_while_it_is_parked_stays_parked() {
+    let mut script = Script::told("one");
+    script.followup("two");
+    script.cancel(QueueRule::Park);
+    script.tell(Input::Amend { id: "m-two".into(), with: Some(Arc::new(Message::user("x", "instead"))) });
+    assert_eq!(script.agent.wants(), []);
+}
+
+#[test]
 fn b060_discarding_clears_the_next_step_first_and_says_canceled() {
     let mut script = Script::new();
     script.deliver(Lane::NextStep, false, "a");

@@ -119,6 +119,12 @@ impl World {
         self.tell(Input::Deliver { lane, wakes, message });
     }
 
+    fn amend(&mut self) {
+        let id = format!("m{}", self.dice.below(self.messages)).into();
+        let with = self.dice.one_in(2).then(|| Arc::new(Message::user(format!("n{}", self.dice.roll()), "instead")));
+        self.tell(Input::Amend { id, with });
+    }
+
     fn cancel(&mut self) {
         let queue = [QueueRule::Run, QueueRule::Park, QueueRule::Discard][self.dice.below(3) as usize];
         self.tell(Input::Cancel { cause: Cause::user("test"), queue });
@@ -200,6 +206,7 @@ impl World {
             0..=3 => self.deliver(),
             4 => self.cancel(),
             5 => self.crash(),
+            7 if self.messages > 0 => self.amend(),
             6 if !self.past.is_empty() => {
                 let at = self.dice.below(self.past.len() as u64) as usize;
                 self.tell(self.past[at].clone());

@@ -15,6 +15,8 @@ use crate::supervisor::SupervisorMessage;
 pub(super) enum Effect {
     /// The sender of a message is told that it was accepted.
     Accepted(oneshot::Sender<Result<(), Error>>),
+    /// Somebody is told whether a message still waited.
+    Amended(oneshot::Sender<bool>, bool),
     /// Somebody is told the last outcome.
     Tell(oneshot::Sender<Option<Arc<Outcome>>>),
     /// A turn ended: observers and the supervisor are told.
@@ -65,6 +67,9 @@ impl AgentState {
             // Whoever asked may have given up.
             Effect::Accepted(reply) => {
                 let _ = reply.send(Ok(()));
+            }
+            Effect::Amended(reply, waited) => {
+                let _ = reply.send(waited);
             }
             Effect::Tell(reply) => {
                 let _ = reply.send(self.agent.outcome().cloned());

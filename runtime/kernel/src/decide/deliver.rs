@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::Draft;
 use crate::agent::Agent;
-use crate::event::{Event, Fact, InboxParked, InboxWoken, Lane, ParkReason};
-use crate::id::Millis;
+use crate::event::{Event, Fact, InboxParked, InboxSpliced, InboxWoken, Lane, ParkReason, SpliceOutcome};
+use crate::id::{MessageId, Millis};
 use crate::inbox::insertion;
 use crate::message::Message;
 
@@ -31,6 +31,19 @@ impl Agent {
                 draft.say(Fact::InboxParked(InboxParked { reason }));
             }
             Lane::NextStep | Lane::NextTurn => {}
+        }
+        draft.done()
+    }
+
+    pub(super) fn decide_amend(&self, id: &MessageId, with: Option<Arc<Message>>, now: Millis) -> Vec<Arc<Event>> {
+        let with: Vec<Arc<Message>> = with.into_iter().filter(|message| !self.has_accepted(&message.id)).collect();
+        let mut draft = Draft::new(self, now);
+        for target in [Lane::NextStep, Lane::NextTurn] {
+            let waiting = self.inbox.lane(target).iter().position(|message| message.id == *id);
+            let Some(start) = waiting else { continue };
+            let outcome = Some(SpliceOutcome::Canceled);
+            let inserted = with.clone();
+            draft.say(Fact::InboxSpliced(InboxSpliced { target, start, removed_count: 1, inserted, outcome }));
         }
         draft.done()
     }
