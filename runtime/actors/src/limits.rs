@@ -17,6 +17,10 @@ pub struct Limits {
     pub result_bytes_max: usize,
     /// How many tokens (input and output) an agent may spend in one turn; `None` is no limit.
     pub tokens_max: Option<u64>,
+    /// How many tool calls an agent may make in one turn; `None` is no limit.
+    pub calls_max: Option<u64>,
+    /// How long a turn may take, in milliseconds, looked at between its steps; `None` is no limit.
+    pub wall_ms_max: Option<u64>,
     /// How long one message may be, in bytes.
     pub message_bytes_max: usize,
 }
@@ -31,6 +35,8 @@ impl Default for Limits {
             parallel_calls_max: 10,
             result_bytes_max: 16 * 1024,
             tokens_max: None,
+            calls_max: None,
+            wall_ms_max: None,
             message_bytes_max: 16 * 1024 * 1024,
         }
     }

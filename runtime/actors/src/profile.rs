@@ -143,6 +143,8 @@ fn kernel_spec(shared: &Shared, header: Arc<RequestHeader>, birth: &Birth) -> Ar
             steps: limits.steps_max,
             parallel_calls: limits.parallel_calls_max,
             tokens: limits.tokens_max,
+            calls: limits.calls_max,
+            wall_ms: limits.wall_ms_max,
         },
         retry: RetryPolicy::default(),
     })

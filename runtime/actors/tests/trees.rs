@@ -500,3 +500,16 @@ async fn trees_whose_process_dies_at_any_moment_come_back() {
         }
     }
 }
+
+#[tokio::test]
+async fn ceilings_of_a_turn_end_it_as_partial_with_their_name() {
+    let limits = |calls_max, wall_ms_max| Limits { calls_max, wall_ms_max, ..Limits::default() };
+    for (limits, name) in [(limits(Some(3), None), "tool calls"), (limits(None, Some(0)), "wall ms")] {
+        let ran = run_with(limits, "[[FANOUT n=3 tool=subagent]]").await;
+        let agents = verified(&*ran.store, &ran.root).await;
+        let outcome = agents[0].1.outcome().unwrap();
+        assert_eq!(outcome.kind, OutcomeKind::Partial);
+        assert!(outcome.why().contains(name), "{}", outcome.why());
+        assert_eq!(ran.text, "I ask 3 at once.", "what it said so far is kept");
+    }
+}

@@ -40,11 +40,15 @@ pub struct TurnLimits {
     pub parallel_calls: usize,
     /// Tokens, input and output; looked at between steps.
     pub tokens: Option<u64>,
+    /// Tool calls; looked at between steps.
+    pub calls: Option<u64>,
+    /// Milliseconds from the turn's start; looked at between steps.
+    pub wall_ms: Option<u64>,
 }
 
 impl Default for TurnLimits {
     fn default() -> Self {
-        Self { steps: 100, parallel_calls: 10, tokens: None }
+        Self { steps: 100, parallel_calls: 10, tokens: None, calls: None, wall_ms: None }
     }
 }
 

@@ -47,7 +47,7 @@ fn spec() -> Arc<Spec> {
         header: Arc::new(header),
         overlap: Arc::new(overlap.into_iter().map(|(name, overlap)| (name.to_owned(), overlap)).collect()),
         context: Some("you are root".into()),
-        limits: TurnLimits { steps: 6, parallel_calls: 2, tokens: None },
+        limits: TurnLimits { steps: 6, parallel_calls: 2, ..TurnLimits::default() },
         retry: RetryPolicy { max_retries: 2, ..RetryPolicy::default() },
     })
 }

@@ -13,7 +13,7 @@ use crate::event::{
 use crate::id::Millis;
 use crate::inbox::claim;
 use crate::message::{Message, Source};
-use crate::outcome::{OutcomeKind, TurnEnd};
+use crate::outcome::{OutcomeKind, Spent, TurnEnd};
 
 /// Under which name the runtime tells the model about itself.
 const SNAPSHOT_PLUGIN: &str = "runtime-context";
@@ -98,19 +98,25 @@ impl Draft {
     /// Behind a closed step that owes the model a look at results or at new input: the next step, unless a ceiling says
     /// no.
     pub(super) fn go_on(&mut self) {
-        let Some(open) = self.agent.turn.open() else { return };
-        let limits = self.agent.spec.limits;
-        let before = open.spent_before;
-        let spent = self.agent.spent;
-        let tokens =
-            (spent.input_tokens + spent.output_tokens).saturating_sub(before.input_tokens + before.output_tokens);
-        if open.step >= limits.steps {
-            self.end_turn(TurnEnd::Limit { limit: "steps".into(), max: limits.steps.into() });
-        } else if let Some(max) = limits.tokens.filter(|&max| tokens >= max) {
-            self.end_turn(TurnEnd::Limit { limit: "tokens".into(), max });
-        } else {
-            self.enter_step(false);
+        match self.ceiling() {
+            Some((limit, max)) => self.end_turn(TurnEnd::Limit { limit: limit.into(), max }),
+            None => self.enter_step(false),
         }
+    }
+
+    /// The ceiling that the open turn has reached, if it has: its name and value.
+    fn ceiling(&self) -> Option<(&'static str, u64)> {
+        let open = self.agent.turn.open()?;
+        let limits = self.agent.spec.limits;
+        let (before, spent) = (open.spent_before, self.agent.spent);
+        let tokens = |spent: &Spent| spent.input_tokens + spent.output_tokens;
+        let used = [
+            ("steps", open.step.into(), Some(limits.steps.into())),
+            ("tokens", tokens(&spent).saturating_sub(tokens(&before)), limits.tokens),
+            ("tool_calls", spent.tool_calls.saturating_sub(before.tool_calls), limits.calls),
+            ("wall_ms", self.now.0.saturating_sub(open.started.0), limits.wall_ms),
+        ];
+        used.into_iter().find_map(|(limit, used, max)| max.filter(|&max| used >= max).map(|max| (limit, max)))
     }
 
     /// Behind a closed step that the model was done with.

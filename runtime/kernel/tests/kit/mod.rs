@@ -200,7 +200,7 @@ fn spec(system: &str, context: Option<Arc<str>>) -> Arc<Spec> {
         header: Arc::new(header),
         overlap: Arc::new(overlap.into_iter().map(|(name, overlap)| (name.to_owned(), overlap)).collect()),
         context,
-        limits: TurnLimits { steps: 5, parallel_calls: 2, tokens: None },
+        limits: TurnLimits { steps: 5, parallel_calls: 2, ..TurnLimits::default() },
         retry: RetryPolicy::default(),
     })
 }
