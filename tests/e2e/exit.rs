@@ -114,3 +114,30 @@ fn the_other_commands_answer() {
         serde_json::from_str(&place.ok(&["schema", "events"]).out).expect("the schema is JSON");
     assert!(schema.is_object());
 }
+
+/// Whether a process with this command line is alive.
+fn is_alive(command: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").expect("there are processes").flatten();
+    let line = |entry: std::fs::DirEntry| std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+    processes.map(line).any(|line| String::from_utf8_lossy(&line).replace('\0', " ").trim() == command)
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_second_interrupt_leaves_at_once_and_leaves_no_command_behind() {
+    let place = Place::new();
+    let nap = format!("sleep {}", 100_000 + std::process::id());
+    let prompt = format!("[[TOOL bash {{\"command\":\"trap '' TERM; touch started; {nap}; {nap}\"}}]]");
+    let mut running = place.start(&["run", &prompt, "-m", "scripted:builtin", "--access", "full"]);
+    while !place.dir().join("started").exists() || !is_alive(&nap) {
+        std::thread::yield_now();
+    }
+    running.signal(Signal::SIGINT);
+    running.wait_for("stopping", 1);
+    running.signal(Signal::SIGINT);
+    assert_eq!(running.finish().code, Some(130));
+    while is_alive(&nap) {
+        std::thread::yield_now();
+    }
+    place.verify();
+}
