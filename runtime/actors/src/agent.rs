@@ -52,8 +52,8 @@ pub(crate) enum AgentMessage {
     /// Say how the last turn came out when there is nothing left to do.
     WhenIdle(oneshot::Sender<Option<Arc<Outcome>>>),
 
-    /// A turn may run.
-    SlotGranted,
+    /// A turn may run: the answer to this ask.
+    SlotGranted { ask: u64 },
     /// The log is durable up to here.
     Durable(Seq),
     /// There is something in the buffer of this attempt.
@@ -116,6 +116,8 @@ pub(crate) struct AgentState {
     /// What follows when the log is durable up to a place.
     effects: VecDeque<(Seq, Effect)>,
     slot: SlotState,
+    /// How often a slot was asked for.
+    asks: u64,
     /// Names of the calls of the open step, for observers.
     call_names: HashMap<CallId, Arc<str>>,
     turn_started: Millis,
@@ -160,6 +162,7 @@ impl Actor for AgentActor {
             buffers: HashMap::new(),
             effects: VecDeque::new(),
             slot: SlotState::None,
+            asks: 0,
             call_names: HashMap::new(),
             turn_started: Millis(0),
             handled: 0,
@@ -216,7 +219,11 @@ impl AgentState {
                 self.handled += 1;
                 self.idle_waiters.push(reply);
             }
-            AgentMessage::SlotGranted => self.slot_granted(),
+            // A grant that was on its way when the slot was returned has been taken back.
+            AgentMessage::SlotGranted { ask } if self.slot == SlotState::Asked && ask == self.asks => {
+                self.slot_granted()
+            }
+            AgentMessage::SlotGranted { .. } => {}
             AgentMessage::Durable(until) => self.durable_until(until),
             AgentMessage::ChunksReady { run } => self.take_chunks(run),
             AgentMessage::ModelEnded { run, result } => {

@@ -54,7 +54,11 @@ pub(crate) struct JournalState {
     sent: Option<Arc<Commit>>,
     failures: usize,
     lost: Option<StoreError>,
-    flushes: Vec<oneshot::Sender<Result<(), StoreError>>>,
+    /// How many batches have come, and how many of them are durable.
+    appended: u64,
+    durable: u64,
+    /// Who waits until so many are durable.
+    flushes: Vec<(u64, oneshot::Sender<Result<(), StoreError>>)>,
 }
 
 impl Actor for Journal {
@@ -70,6 +74,8 @@ impl Actor for Journal {
             sent: None,
             failures: 0,
             lost: None,
+            appended: 0,
+            durable: 0,
             flushes: vec![],
         })
     }
@@ -81,12 +87,15 @@ impl Actor for Journal {
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
+            // Behind a lost store nothing is kept: nobody could be told that it is durable.
+            JournalMessage::Append(_) if state.lost.is_some() => {}
             JournalMessage::Append(batch) => {
+                state.appended += 1;
                 state.waiting.push(batch);
                 state.send_next(&myself);
             }
             JournalMessage::Flush(reply) => {
-                state.flushes.push(reply);
+                state.flushes.push((state.appended, reply));
                 state.answer_flushes();
             }
             JournalMessage::Committed(Ok(())) => {
@@ -118,7 +127,7 @@ impl JournalState {
         let (store, myself) = (Arc::clone(&self.shared.store), myself.clone());
         tokio::spawn(async move {
             let location = store.location();
-            let committed = AssertUnwindSafe(store.commit(Commit::clone(&commit))).catch_unwind().await;
+            let committed = AssertUnwindSafe(async { store.commit(Commit::clone(&commit)).await }).catch_unwind().await;
             let result = committed.unwrap_or_else(|panic| {
                 Err(StoreError::Io { location, doing: format!("the store panicked: {}", panic_text(&*panic)) })
             });
@@ -130,6 +139,7 @@ impl JournalState {
     /// Tells each session how far it is durable.
     fn committed(&mut self) {
         let Some(commit) = self.sent.take() else { return };
+        self.durable += commit.batches.len() as u64;
         if self.failures > 0 {
             tracing::warn!(store = self.shared.store.location(), "the store works again");
         }
@@ -169,14 +179,13 @@ impl JournalState {
     }
 
     fn answer_flushes(&mut self) {
-        let result = match &self.lost {
-            Some(error) => Err(error.clone()),
-            None if self.sent.is_some() || !self.waiting.is_empty() => return,
-            None => Ok(()),
-        };
-        for reply in self.flushes.drain(..) {
+        for (mark, reply) in std::mem::take(&mut self.flushes) {
             // The asker may have given up.
-            let _ = reply.send(result.clone());
+            match &self.lost {
+                Some(error) => drop(reply.send(Err(error.clone()))),
+                None if mark <= self.durable => drop(reply.send(Ok(()))),
+                None => self.flushes.push((mark, reply)),
+            }
         }
     }
 

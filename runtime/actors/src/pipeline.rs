@@ -48,8 +48,12 @@ pub(crate) async fn perform(shared: Arc<Shared>, call: PipelineCall, agent: Acto
 
 /// Judges a call that others perform, and reports how that went.
 pub(crate) async fn judge(shared: Arc<Shared>, call: PipelineCall, agent: ActorRef<AgentMessage>) {
+    let verdict = AssertUnwindSafe(judged(&shared, &call)).catch_unwind().await.unwrap_or_else(|panic| {
+        let message = format!("judging the call panicked: {}", panic_text(&*panic));
+        Err(CallReport::failed("ToolPanic", "PANIC", &message).into())
+    });
     // The actor may be gone; then nobody waits for this.
-    let _ = match judged(&shared, &call).await {
+    let _ = match verdict {
         Ok(_) => agent.cast(AgentMessage::CallJudged { call: call.key }),
         Err(report) => agent.cast(AgentMessage::CallEnded { call: call.key, report: *report }),
     };

@@ -39,11 +39,11 @@ pub(crate) enum SupervisorMessage {
     /// A person opens a stored root again.
     Open { id: AgentId, spec: AgentSpec, reply: oneshot::Sender<Result<AgentId, Error>> },
     /// The stored tree was read and repaired.
-    Opened { loaded: Box<Result<Loaded, Error>>, reply: oneshot::Sender<Result<AgentId, Error>> },
+    Opened { id: AgentId, loaded: Box<Result<Loaded, Error>> },
     /// An agent asks for a child.
     Spawn(Box<Spawn>),
     /// An agent asks to run a turn.
-    AskSlot { agent: AgentId, resuming: bool },
+    AskSlot { agent: AgentId, resuming: bool, ask: u64 },
     /// An agent's turn does not run now.
     ReturnSlot { agent: AgentId },
     /// An agent has nothing to do, having handled so many messages; or it has (`None`).
@@ -116,6 +116,8 @@ pub(crate) struct SupervisorState {
     trees: BTreeMap<AgentId, TreeState>,
     root_of: HashMap<AgentId, AgentId>,
     actors: HashMap<ActorId, AgentId>,
+    /// Who waits for trees that are being read.
+    opening: HashMap<AgentId, Vec<oneshot::Sender<Result<AgentId, Error>>>>,
     lost: Option<StoreError>,
     stops: u64,
 }
@@ -138,6 +140,7 @@ impl Actor for Supervisor {
             trees: BTreeMap::new(),
             root_of: HashMap::new(),
             actors: HashMap::new(),
+            opening: HashMap::new(),
             lost: None,
             stops: 0,
         })
@@ -161,11 +164,9 @@ impl SupervisorState {
                 let _ = reply.send(self.spawn_root(spec));
             }
             SupervisorMessage::Open { id, spec, reply } => self.open(id, spec, reply),
-            SupervisorMessage::Opened { loaded, reply } => {
-                let _ = reply.send(loaded.and_then(|loaded| self.opened(loaded)));
-            }
+            SupervisorMessage::Opened { id, loaded } => self.loaded(&id, *loaded),
             SupervisorMessage::Spawn(spawn) => self.spawn(*spawn),
-            SupervisorMessage::AskSlot { agent, resuming } => self.ask_slot(agent, resuming),
+            SupervisorMessage::AskSlot { agent, resuming, ask } => self.ask_slot(agent, resuming, ask),
             SupervisorMessage::ReturnSlot { agent } => self.return_slot(&agent),
             SupervisorMessage::AgentRests { agent, handled, unread } => self.agent_rests(&agent, handled, unread),
             SupervisorMessage::TurnEnded { agent, outcome } => self.turn_ended(&agent, outcome),
@@ -192,8 +193,11 @@ impl SupervisorState {
         self.trees.get_mut(root)
     }
 
-    fn ask_slot(&mut self, agent: AgentId, resuming: bool) {
+    fn ask_slot(&mut self, agent: AgentId, resuming: bool, ask: u64) {
         let Some(tree) = self.tree_of(&agent) else { return };
+        if let Some(entry) = tree.agents.get_mut(&agent) {
+            entry.ask = ask;
+        }
         let Some(node) = tree.tree.node(&agent) else { return };
         let (parent, depth) = (node.parent.clone(), node.depth);
         tree.admission.ask(Applicant { agent: agent.clone(), parent, depth, resuming });
@@ -215,8 +219,11 @@ impl SupervisorState {
     /// Lets waiting turns of the tree of `agent` run, as far as the limit goes.
     fn grant_slots(&mut self, agent: &AgentId) {
         let Some(tree) = self.tree_of(agent) else { return };
-        for granted in tree.admission.grant() {
-            if self.shared.router.tell(&granted, AgentMessage::SlotGranted).is_err()
+        let asks = |tree: &TreeState, agent: &AgentId| tree.agents.get(agent).map_or(0, |entry| entry.ask);
+        let granted: Vec<(AgentId, u64)> =
+            tree.admission.grant().into_iter().map(|agent| (agent.clone(), asks(tree, &agent))).collect();
+        for (granted, ask) in granted {
+            if self.shared.router.tell(&granted, AgentMessage::SlotGranted { ask }).is_err()
                 && let Some(tree) = self.tree_of(&granted)
             {
                 tree.admission.release(&granted);

@@ -284,6 +284,9 @@ impl Agent {
         if splice.target == Lane::NextTurn && !splice.inserted.is_empty() && splice.removed_count == 0 {
             self.wake();
         }
+        if self.turn.is_idle() && self.inbox.is_empty() {
+            (self.awake, self.parked) = (false, None);
+        }
     }
 
     fn wake(&mut self) {
@@ -482,12 +485,10 @@ impl Agent {
     pub fn is_running(&self) -> bool {
         let Turn::Open(open) = &self.turn else { return false };
         let Phase::Calling(calling) = &open.phase else { return true };
-        let mut open_calls =
-            calling.calls.iter().filter(|call| matches!(call.state, CallState::Waiting | CallState::Started { .. }));
-        let only_waits = open_calls.all(|call| {
-            matches!(call.state, CallState::Started { .. }) && self.overlap(&call.name) == Overlap::Delegation
-        });
-        calling.is_answered() || !only_waits
+        // Everything that may start has started, so what waits waits for something that runs.
+        let mut started = calling.calls.iter().filter(|call| matches!(call.state, CallState::Started { .. }));
+        let works = started.any(|call| self.overlap(&call.name) != Overlap::Delegation);
+        calling.is_answered() || works
     }
 
     /// Whether nothing is in flight and nothing that waits would start something.

@@ -279,30 +279,32 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// Counts one model call.
+    /// Counts one model call. What a provider says may be anything, so nothing here overflows.
     pub fn count_call(&mut self, usage: Option<&Usage>) {
         self.model_calls += 1;
         match usage {
             None => self.unmetered_calls += 1,
             Some(usage) => {
                 let cached = usage.cache_read_tokens.unwrap_or(0);
-                self.input_tokens += usage.input_tokens + cached;
-                self.cached_input_tokens += cached;
-                self.output_tokens += usage.output_tokens;
-                self.reasoning_tokens += usage.reasoning_tokens.unwrap_or(0);
+                let input = usage.input_tokens.saturating_add(cached);
+                self.input_tokens = self.input_tokens.saturating_add(input);
+                self.cached_input_tokens = self.cached_input_tokens.saturating_add(cached);
+                self.output_tokens = self.output_tokens.saturating_add(usage.output_tokens);
+                self.reasoning_tokens = self.reasoning_tokens.saturating_add(usage.reasoning_tokens.unwrap_or(0));
             }
         }
     }
 
     /// Adds what another agent spent.
     pub fn add(&mut self, other: &Spent) {
-        self.input_tokens += other.input_tokens;
-        self.cached_input_tokens += other.cached_input_tokens;
-        self.output_tokens += other.output_tokens;
-        self.reasoning_tokens += other.reasoning_tokens;
-        self.model_calls += other.model_calls;
-        self.unmetered_calls += other.unmetered_calls;
-        self.tool_calls += other.tool_calls;
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut self.input_tokens, other.input_tokens);
+        add(&mut self.cached_input_tokens, other.cached_input_tokens);
+        add(&mut self.output_tokens, other.output_tokens);
+        add(&mut self.reasoning_tokens, other.reasoning_tokens);
+        add(&mut self.model_calls, other.model_calls);
+        add(&mut self.unmetered_calls, other.unmetered_calls);
+        add(&mut self.tool_calls, other.tool_calls);
     }
 
     /// Whether any token count is known.

@@ -285,7 +285,7 @@ impl Tree {
             if !self.paths.contains_key(&path) {
                 return path;
             }
-            number += 1;
+            number = number.checked_add(1).unwrap_or(2);
         }
     }
 

@@ -81,7 +81,9 @@ impl AgentState {
         if self.slot == SlotState::None {
             self.slot = SlotState::Asked;
             let resuming = want != Want::Slot;
-            let _ = self.supervisor.cast(SupervisorMessage::AskSlot { agent: self.id.clone(), resuming });
+            self.asks += 1;
+            let (agent, ask) = (self.id.clone(), self.asks);
+            let _ = self.supervisor.cast(SupervisorMessage::AskSlot { agent, resuming, ask });
         }
         false
     }

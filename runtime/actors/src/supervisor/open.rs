@@ -1,8 +1,10 @@
 //! Coming back: stored trees, and agents whose actor failed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use impresario_kernel::{Agent, AgentId, Seq};
+use impresario_kernel::event::QueueRule;
+use impresario_kernel::{Agent, AgentId, Cause, Outcome, OutcomeKind, Seq, TurnEnd};
 use ractor::ActorId;
 use tokio::sync::oneshot;
 
@@ -25,15 +27,32 @@ impl SupervisorState {
             let _ = reply.send(Ok(id));
             return;
         }
+        // A second reader would take the first one's live tree for one whose process died.
+        if let Some(waiting) = self.opening.get_mut(&id) {
+            waiting.push(reply);
+            return;
+        }
+        self.opening.insert(id.clone(), vec![reply]);
         let (shared, myself) = (Arc::clone(&self.shared), self.myself.clone());
         tokio::spawn(async move {
             let loaded = Box::new(recovery::load(&shared, &id, spec).await);
             // The runtime may have been shut down meanwhile.
-            let _ = myself.cast(SupervisorMessage::Opened { loaded, reply });
+            let _ = myself.cast(SupervisorMessage::Opened { id, loaded });
         });
     }
 
-    pub(super) fn opened(&mut self, loaded: Loaded) -> Result<AgentId, Error> {
+    pub(super) fn loaded(&mut self, id: &AgentId, loaded: Result<Loaded, Error>) {
+        let opened = loaded.and_then(|loaded| self.opened(loaded));
+        for reply in self.opening.remove(id).unwrap_or_default() {
+            // Who asked may have left.
+            let _ = reply.send(opened.clone());
+        }
+    }
+
+    fn opened(&mut self, loaded: Loaded) -> Result<AgentId, Error> {
+        if let Some(error) = &self.lost {
+            return Err(error.clone().into());
+        }
         let Loaded { tree, tree_next, root, title, profile, others } = loaded;
         let id = tree.root().clone();
         if self.trees.contains_key(&id) {
@@ -75,6 +94,10 @@ impl SupervisorState {
     }
 
     pub(super) fn revived(&mut self, id: AgentId, agent: Result<Agent, Error>) {
+        let agent = match &self.lost {
+            Some(error) => Err(error.clone().into()),
+            None => agent,
+        };
         let Some(tree) = self.tree_of(&id) else { return };
         let Some(mut entry) = tree.agents.remove(&id) else { return };
         tree.busy -= usize::from(entry.is_live && entry.rests.is_none());
@@ -82,7 +105,7 @@ impl SupervisorState {
             Ok(agent) => {
                 let durable: Seq = agent.log().next_seq();
                 let outcome = agent.outcome().cloned();
-                let start = Start { durable, title: String::new(), message: AgentMessage::Recover };
+                let start = Start { durable, title: String::new(), message: next_life(&agent) };
                 self.start_actor(&id, entry.profile, agent, start);
                 // An outcome that was durable when the actor failed may not have been told.
                 if let Some(outcome) = outcome {
@@ -93,16 +116,32 @@ impl SupervisorState {
             Err(error) => {
                 tracing::error!(agent = %id, %error, "a failed agent cannot be read back");
                 entry.is_live = false;
+                let outcome = entry.outcome.clone();
                 tree.agents.insert(id.clone(), entry);
                 // Nobody is there to take them; the next opening hands them on.
                 let children = tree.tree.node(&id).map(|node| node.children.clone()).unwrap_or_default();
                 tree.undelivered.retain(|(child, _)| !children.contains(child));
                 let root = tree.tree.root().clone();
+                let spent = outcome.as_ref().map(|outcome| outcome.spent).unwrap_or_default();
+                let turn = outcome.map_or(1, |outcome| outcome.turn + 1);
+                let (kind, end, text) = (OutcomeKind::Crashed, TurnEnd::Interrupted, Arc::from(""));
                 self.shared.router.disconnect(&id);
+                // Its parent must not wait for ever.
+                self.turn_ended(&id, Arc::new(Outcome { turn, kind, end, text, spent }));
                 self.check_rest(&root);
             }
         }
     }
+}
+
+/// How the next life of an agent begins. A child that had not begun its task never will: it is owed an end, and so is its
+/// parent.
+fn next_life(agent: &Agent) -> AgentMessage {
+    if agent.parent().is_some() && agent.wants_turn() {
+        let (cause, queue, deadline) = (Cause::Disposed, QueueRule::Park, Duration::ZERO);
+        return AgentMessage::Cancel { cause, queue, deadline };
+    }
+    AgentMessage::Recover
 }
 
 #[cfg(test)]

@@ -18,6 +18,10 @@ impl SupervisorState {
             entry.outcome = Some(outcome);
         }
         let Some(parent) = tree.tree.node(agent).and_then(|node| node.parent.clone()) else { return };
+        if tree.agents.get(&parent).is_none_or(|entry| !entry.is_live) {
+            // Nobody is there to take it; the next opening hands it on.
+            return;
+        }
         if tree.tree.is_delivered(agent, turn) || !tree.undelivered.insert((agent.clone(), turn)) {
             return;
         }
@@ -31,6 +35,8 @@ impl SupervisorState {
             entry.is_read = true;
         }
         self.send_settled(&parent, agent, call);
+        // A wait that was also for this child may be over.
+        self.end_waits(&parent);
     }
 
     /// Hands a child's outcome to its parent, as the result of `call` or as a message.
@@ -62,7 +68,8 @@ impl SupervisorState {
     pub(super) fn delivered(&mut self, child: &AgentId, turn: u32) {
         let journal = self.journal.clone();
         let Some(tree) = self.tree_of(child) else { return };
-        tree.undelivered.remove(&(child.clone(), turn));
+        // A later outcome of the same child carries what an earlier one had to say.
+        tree.undelivered.retain(|(id, earlier)| id != child || *earlier > turn);
         if !tree.tree.is_delivered(child, turn) {
             tree.record(&journal, Fact::TreeDelivered(TreeDelivered { child: child.clone(), turn }));
         }

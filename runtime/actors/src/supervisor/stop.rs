@@ -44,17 +44,18 @@ impl SupervisorState {
             let _ = self.shared.router.send(&agent, AgentMessage::Cancel { cause, queue, deadline });
         }
         let root = root.clone();
-        self.myself.send_after(deadline + GRACE, move || SupervisorMessage::StopTimedOut { root, stop });
+        self.myself.send_after(deadline.saturating_add(GRACE), move || SupervisorMessage::StopTimedOut { root, stop });
     }
 
     pub(super) fn stop_timed_out(&mut self, root: &AgentId, stop: u64) {
         let Some(tree) = self.trees.get_mut(root) else { return };
         let late = tree.waiters.iter().position(|waiter| waiter.stop.is_some_and(|(_, number)| number == stop));
-        if let Some(at) = late {
-            let waiter = tree.waiters.remove(at);
-            let receipt = tree.receipt();
+        if let Some(waiter) = late.and_then(|at| tree.waiters.get_mut(at)) {
+            // The waiter stays without anybody to answer: it lifts the tombstone when there is rest.
+            let (nobody, _) = oneshot::channel();
+            let reply = std::mem::replace(&mut waiter.reply, nobody);
             // Who asked may have left.
-            let _ = waiter.reply.send(Ok(receipt));
+            let _ = reply.send(Ok(tree.receipt()));
         }
     }
 

@@ -44,6 +44,8 @@ pub(super) struct Entry {
     /// How many messages it had handled when it said that it was at rest; `None` while it is not.
     pub(super) rests: Option<u64>,
     pub(super) is_live: bool,
+    /// Which of its asks for a slot was the last.
+    pub(super) ask: u64,
     pub(super) unread: usize,
     pub(super) outcome: Option<Arc<Outcome>>,
     /// Whether its parent has been given the outcome as the result of a call.
@@ -89,7 +91,7 @@ impl TreeState {
     /// Adds a live agent; it is busy until it says otherwise.
     pub(super) fn add(&mut self, id: AgentId, profile: Profile, outcome: Option<Arc<Outcome>>, is_live: bool) {
         self.busy += usize::from(is_live);
-        let entry = Entry { profile, rests: None, is_live, unread: 0, outcome, is_read: !is_live };
+        let entry = Entry { profile, rests: None, is_live, ask: 0, unread: 0, outcome, is_read: !is_live };
         self.agents.insert(id, entry);
     }
 

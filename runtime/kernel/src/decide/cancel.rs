@@ -20,9 +20,19 @@ impl Agent {
             // Whoever gave it this task is owed an outcome, although nothing has begun.
             Turn::Idle if queue == QueueRule::Park && self.wants_turn() => draft.abort_unopened(cause),
             Turn::Idle => draft.settle_queue(queue),
-            // The first cause stays; the turn ends when its calls have.
-            Turn::Open(open) if open.stopping.is_some() => {}
-            Turn::Open(_) => draft.stop_turn(cause, queue),
+            Turn::Open(open) => match &open.stopping {
+                None => draft.stop_turn(cause, queue),
+                // The first cause stays, and the turn ends when its calls have; but whoever asks for more than the first
+                // did about the queue gets it.
+                Some(stopping) if queue != QueueRule::Run && (stopping.queue != queue || stopping.woken) => {
+                    let (turn, cause) = (open.number, stopping.cause.clone());
+                    draft.say(Fact::TurnStopping(TurnStopping { turn, cause, queue }));
+                    if queue == QueueRule::Discard {
+                        draft.discard();
+                    }
+                }
+                Some(_) => {}
+            },
         }
         draft.done()
     }

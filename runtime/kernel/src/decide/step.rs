@@ -109,7 +109,7 @@ impl Draft {
         let open = self.agent.turn.open()?;
         let limits = self.agent.spec.limits;
         let (before, spent) = (open.spent_before, self.agent.spent);
-        let tokens = |spent: &Spent| spent.input_tokens + spent.output_tokens;
+        let tokens = |spent: &Spent| spent.input_tokens.saturating_add(spent.output_tokens);
         let used = [
             ("steps", open.step.into(), Some(limits.steps.into())),
             ("tokens", tokens(&spent).saturating_sub(tokens(&before)), limits.tokens),
