@@ -12,7 +12,7 @@ use impresario_kernel::invariant::check_log;
 use impresario_kernel::{
     Access, Agent, AgentId, Cause, Event, Fact, OutcomeKind, Overlap, RetryPolicy, Seq, Spec, TurnLimits,
 };
-use impresario_models::scripted::ScriptedModel;
+use impresario_models::scripted::{Answer, ScriptedModel, View};
 use impresario_seams::{
     Commit, Lease, Observed, SessionFilter, SessionInfo, Store, StoreError, Tool, ToolContext, ToolError, ToolOutput,
 };
@@ -512,4 +512,62 @@ async fn ceilings_of_a_turn_end_it_as_partial_with_their_name() {
         assert!(outcome.why().contains(name), "{}", outcome.why());
         assert_eq!(ran.text, "I ask 3 at once.", "what it said so far is kept");
     }
+}
+
+/// A root whose one answer asks for these calls, and whose children say `done`.
+async fn run_calls(limits: Limits, calls: &'static [(&'static str, &'static str)]) -> Ran {
+    let model = ScriptedModel::from_fn(move |view: &View<'_>| {
+        if view.scope().path.as_str() != "root" {
+            return Answer::text("done");
+        }
+        match view.answered(0).len() {
+            0 => Answer::calls("", calls.iter().map(|(name, input)| ((*name).into(), (*input).into())).collect()),
+            answered => Answer::text(format!("{answered} answered")),
+        }
+    });
+    let store = Arc::new(MemoryStore::new());
+    let runtime = Runtime::start(Options::new(store.clone()).model(model).limits(limits)).await.unwrap();
+    let root = runtime.spawn(spec()).await.unwrap();
+    root.followup("go").await.unwrap();
+    runtime.quiesce(root.id()).await.unwrap();
+    let text = root.outcome().await.unwrap().unwrap().text.to_string();
+    verified(&*store, root.id()).await;
+    Ran { store, runtime, root: root.id().clone(), text }
+}
+
+#[tokio::test]
+async fn an_exclusive_call_behind_a_subagent_keeps_no_slot_from_it() {
+    let limits = Limits { running_max: 1, ..Limits::default() };
+    let calls = &[("subagent", r#"{"prompt":"x"}"#), ("nobody_has_this_tool", "{}")];
+    assert_eq!(run_calls(limits, calls).await.text, "2 answered");
+}
+
+#[tokio::test]
+async fn a_wait_beside_the_subagent_that_it_covers_ends_with_it() {
+    let calls = &[("subagent", r#"{"prompt":"x"}"#), ("wait_agents", "{}")];
+    assert_eq!(run_calls(Limits::default(), calls).await.text, "2 answered");
+}
+
+#[tokio::test]
+async fn a_tree_that_is_opened_twice_at_once_is_read_once() {
+    let ran = run("[[FANOUT n=3 tool=subagent]]").await;
+    ran.runtime.shutdown().await.unwrap();
+    let runtime = start(ran.store.clone(), Limits::default()).await;
+    let opens = (0..8).map(|_| runtime.open(&ran.root, spec()));
+    for handle in futures::future::join_all(opens).await {
+        handle.unwrap().followup("[[SAY x]]").await.unwrap();
+    }
+    runtime.quiesce(&ran.root).await.unwrap();
+    let agents = verified(&*ran.store, &ran.root).await;
+    assert_eq!(agents[0].1.last_turn(), 9);
+}
+
+#[tokio::test]
+async fn figures_and_deadlines_from_outside_cannot_overflow() {
+    let store = Arc::new(MemoryStore::new());
+    let runtime = start(store, Limits::default()).await;
+    let root = runtime.spawn(spec()).await.unwrap();
+    root.followup("[[SAY x]]").await.unwrap();
+    let receipt = runtime.stop(root.id(), Cause::user("x"), Duration::MAX).await.unwrap();
+    assert!(receipt.at_rest());
 }

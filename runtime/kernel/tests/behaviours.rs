@@ -526,3 +526,34 @@ fn what_a_wait_brings_is_taken_out_of_the_inbox_and_does_not_come_again() {
     assert!(script.agent.inbox().is_empty());
     assert_eq!(script.only("user/message"), ["user/message go"]);
 }
+
+#[test]
+fn a_stop_behind_an_interrupt_parks_what_the_interrupt_would_have_run() {
+    let mut script = Script::told("one");
+    script.model(vec![call(1, "a", "read")]);
+    script.followup("two");
+    script.cancel(QueueRule::Run);
+    script.cancel(QueueRule::Park);
+    script.settle("a");
+    assert_eq!(script.only("turn/end"), ["turn/end aborted"]);
+    assert_eq!(script.agent.wants(), []);
+}
+
+#[test]
+fn an_inbox_that_was_emptied_wakes_nobody() {
+    let mut script = Script::new();
+    script.followup("go");
+    script.tell(Input::Amend { id: "m-go".into(), with: None });
+    script.deliver(Lane::NextStep, false, "know this");
+    assert_eq!(script.agent.wants(), []);
+}
+
+#[test]
+fn usage_that_no_computer_could_count_is_counted() {
+    let mut script = Script::told("go");
+    let usage = impresario_kernel::Usage { input_tokens: u64::MAX, output_tokens: u64::MAX, ..Default::default() };
+    script.deliver(Lane::NextStep, true, "more");
+    script.model([text("x"), vec![Chunk::Usage { usage }]].concat());
+    script.model([text("y"), vec![Chunk::Usage { usage }]].concat());
+    assert_eq!(script.agent.spent().input_tokens, u64::MAX);
+}
