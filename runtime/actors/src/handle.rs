@@ -70,6 +70,7 @@ impl AgentHandle {
     /// Puts another text in the place of a message that still waits, and returns its new id; `None` when the message was
     /// taken up already.
     pub async fn replace(&self, id: MessageId, text: &str) -> Result<Option<MessageId>, Error> {
+        self.check_size(text)?;
         let new = MessageId::new(format!("m-{}", mint()));
         let (reply, replaced) = oneshot::channel();
         let with = Some(Arc::new(Message::user(new.clone(), text)));
@@ -107,16 +108,21 @@ impl AgentHandle {
     }
 
     async fn deliver(&self, id: MessageId, lane: Lane, wakes: bool, text: &str) -> Result<MessageId, Error> {
-        let max = self.shared.limits.message_bytes_max;
-        if text.len() > max {
-            let why = format!("the message has {} bytes and the limit is {max}; put it into a file", text.len());
-            return Err(Error::Refused(why));
-        }
+        self.check_size(text)?;
         let message = Arc::new(Message::user(id.clone(), text));
         let (reply, accepted) = oneshot::channel();
         self.send(AgentMessage::Deliver(Delivery { message, lane, wakes, reply }))?;
         accepted.await.map_err(|_| Error::Closed)??;
         Ok(id)
+    }
+
+    fn check_size(&self, text: &str) -> Result<(), Error> {
+        let max = self.shared.limits.message_bytes_max;
+        if text.len() <= max {
+            return Ok(());
+        }
+        let why = format!("the message has {} bytes and the limit is {max}; put it into a file", text.len());
+        Err(Error::Refused(why))
     }
 
     fn send(&self, message: AgentMessage) -> Result<(), Error> {

@@ -137,4 +137,6 @@ async fn a_message_over_the_limit_is_refused_with_the_numbers() {
     let refused = root.followup("eleven byte").await.unwrap_err();
     assert!(refused.to_string().contains("11 bytes and the limit is 10"), "{refused}");
     assert_eq!(refused.code(), "REFUSED");
+    let waits = root.inject("short").await.unwrap();
+    assert_eq!(root.replace(waits, "eleven byte").await.unwrap_err().code(), "REFUSED");
 }

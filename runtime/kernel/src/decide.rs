@@ -40,7 +40,7 @@ pub enum Input {
         /// The message.
         message: Arc<Message>,
     },
-    /// Take a message that waits away, or put another in its place. One that no longer waits is left as it is.
+    /// Take a person's message that waits away, or put another in its place. One that no longer waits is left as it is.
     Amend {
         /// Which.
         id: MessageId,

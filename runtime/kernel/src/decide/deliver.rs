@@ -39,8 +39,9 @@ impl Agent {
         let with: Vec<Arc<Message>> = with.into_iter().filter(|message| !self.has_accepted(&message.id)).collect();
         let mut draft = Draft::new(self, now);
         for target in [Lane::NextStep, Lane::NextTurn] {
-            let waiting = self.inbox.lane(target).iter().position(|message| message.id == *id);
-            let Some(start) = waiting else { continue };
+            // Only what a person said: tasks and outcomes of agents are somebody else's to take back.
+            let is_meant = |message: &Arc<Message>| message.id == *id && message.source.kind == "user";
+            let Some(start) = self.inbox.lane(target).iter().position(is_meant) else { continue };
             let outcome = Some(SpliceOutcome::Canceled);
             let inserted = with.clone();
             draft.say(Fact::InboxSpliced(InboxSpliced { target, start, removed_count: 1, inserted, outcome }));
