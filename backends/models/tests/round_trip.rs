@@ -7,9 +7,7 @@ use std::time::Duration;
 use futures::{StreamExt, TryStreamExt};
 use impresario_kernel::assembler::Assembler;
 use impresario_kernel::event::{ToolSchema, Tools};
-use impresario_kernel::{
-    AgentPath, Block, Chunk, Failure, FinishReason, Message, RequestConfig, RequestHeader, Role, Source,
-};
+use impresario_kernel::{AgentPath, Block, Chunk, Failure, FinishReason, Message, RequestHeader, Role, Source};
 use impresario_models::openai::{OpenAiModel, OpenAiOptions};
 use impresario_models::scripted::{Answer, ScriptedModel};
 use impresario_models::serve::serve;
@@ -52,9 +50,7 @@ impl Served {
 }
 
 fn request(messages: Vec<Message>) -> ModelRequest {
-    let config =
-        RequestConfig { provider: "openai".into(), model: "any".into(), max_tokens: None, rest: Default::default() };
-    let header = RequestHeader { config, system: Some("be brief".into()), tools: None, rest: Default::default() };
+    let header = RequestHeader { system: Some("be brief".into()), ..RequestHeader::new("openai", "any") };
     let scope = ModelScope { agent: "a".into(), path: AgentPath::root(), turn: 1, step: 1, attempt: 0 };
     let messages = messages.into_iter().map(Arc::new).collect();
     ModelRequest { header: Arc::new(header), messages, scope }

@@ -9,9 +9,7 @@ use futures::future::BoxFuture;
 use impresario_actors::{AgentSpec, Limits, Options, Runtime, Seen};
 use impresario_kernel::event::ToolSchema;
 use impresario_kernel::invariant::check_log;
-use impresario_kernel::{
-    Access, Agent, AgentId, Cause, Event, Fact, OutcomeKind, Overlap, RetryPolicy, Seq, Spec, TurnLimits,
-};
+use impresario_kernel::{Access, Agent, AgentId, Cause, Event, Fact, OutcomeKind, Overlap, RequestHeader, Seq, Spec};
 use impresario_models::scripted::{Answer, ScriptedModel, View};
 use impresario_seams::{
     Commit, Lease, Observed, SessionFilter, SessionInfo, Store, StoreError, Tool, ToolContext, ToolError, ToolOutput,
@@ -109,20 +107,7 @@ async fn log_of(store: &dyn Store, id: &AgentId) -> Vec<Arc<Event>> {
 }
 
 fn any_spec() -> Arc<Spec> {
-    let config = impresario_kernel::RequestConfig {
-        provider: "any".into(),
-        model: "any".into(),
-        max_tokens: None,
-        rest: Default::default(),
-    };
-    let header = impresario_kernel::RequestHeader { config, system: None, tools: None, rest: Default::default() };
-    Arc::new(Spec {
-        header: Arc::new(header),
-        overlap: Arc::default(),
-        context: None,
-        limits: TurnLimits::default(),
-        retry: RetryPolicy::default(),
-    })
+    Arc::new(Spec::new(RequestHeader::new("any", "any")))
 }
 
 /// Every log of the tree folds and keeps every invariant; all agents are at rest. Returns the agents by path.

@@ -82,7 +82,7 @@ pub(crate) fn tokens(spent: &Spent) -> String {
     if spent.model_calls > 0 && !spent.is_metered() {
         return "? tokens".into();
     }
-    format!("{} tokens", count(spent.input_tokens + spent.output_tokens))
+    format!("{} tokens", count(spent.tokens()))
 }
 
 /// `1 agent`, `2 agents`

@@ -432,6 +432,15 @@ pub struct RequestHeader {
     pub rest: Map<String, Value>,
 }
 
+impl RequestHeader {
+    /// A frame that names a route and nothing else.
+    pub fn new(provider: &str, model: &str) -> Self {
+        let config =
+            RequestConfig { provider: provider.into(), model: model.into(), max_tokens: None, rest: Map::new() };
+        Self { config, system: None, tools: None, rest: Map::new() }
+    }
+}
+
 /// The tools of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]

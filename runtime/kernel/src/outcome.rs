@@ -307,6 +307,11 @@ impl Spent {
         add(&mut self.tool_calls, other.tool_calls);
     }
 
+    /// Input and output together.
+    pub fn tokens(&self) -> u64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
+
     /// Whether any token count is known.
     pub fn is_metered(&self) -> bool {
         self.model_calls > self.unmetered_calls

@@ -31,6 +31,19 @@ pub struct Spec {
     pub retry: RetryPolicy,
 }
 
+impl Spec {
+    /// A frame with the default ceilings and retries; every tool is exclusive.
+    pub fn new(header: RequestHeader) -> Self {
+        Self {
+            header: Arc::new(header),
+            overlap: Arc::default(),
+            context: None,
+            limits: TurnLimits::default(),
+            retry: RetryPolicy::default(),
+        }
+    }
+}
+
 /// The ceilings of a turn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TurnLimits {

@@ -94,7 +94,7 @@ impl Surface {
     }
 }
 
-/// Whether `fact` may stand on the surface and says so about a context snapshot of the runtime.
+/// What the runtime says about itself in `fact`, if it does.
 pub(crate) fn snapshot_text(fact: &Fact) -> Option<Arc<str>> {
     let Fact::UserMessage(message) = fact else { return None };
     let is_snapshot = message.source.kind == "plugin"

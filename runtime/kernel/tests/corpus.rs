@@ -9,10 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use impresario_kernel::invariant::check_log;
-use impresario_kernel::{
-    Agent, Event, Fact, Input, Millis, RequestConfig, RequestHeader, RetryPolicy, Seq, SessionHeader, Spec, TurnLimits,
-    wire,
-};
+use impresario_kernel::{Agent, Event, Fact, Input, Millis, RequestHeader, Seq, SessionHeader, Spec, wire};
 use serde_json::Value;
 
 fn recordings() -> Vec<PathBuf> {
@@ -37,15 +34,7 @@ fn recordings() -> Vec<PathBuf> {
 }
 
 fn spec() -> Arc<Spec> {
-    let config = RequestConfig { provider: "p".into(), model: "m".into(), max_tokens: None, rest: Default::default() };
-    let header = RequestHeader { config, system: None, tools: None, rest: Default::default() };
-    Arc::new(Spec {
-        header: Arc::new(header),
-        overlap: Arc::default(),
-        context: None,
-        limits: TurnLimits::default(),
-        retry: RetryPolicy::default(),
-    })
+    Arc::new(Spec::new(RequestHeader::new("p", "m")))
 }
 
 /// An event and the line that it was read from.

@@ -6,19 +6,12 @@ use impresario_kernel::event::{Authority, Context};
 use impresario_kernel::invariant::check_log;
 use impresario_kernel::{
     Access, Agent, AgentPath, Birth, Block, CallReport, Chunk, Event, Fact, FinishReason, Input, Lane, Message, Millis,
-    Overlap, RequestConfig, RequestHeader, RetryPolicy, SessionHeader, Spec, TurnLimits, Want, wire,
+    Overlap, RequestHeader, SessionHeader, Spec, Want, wire,
 };
 
 fn spec() -> Arc<Spec> {
-    let config = RequestConfig { provider: "p".into(), model: "m".into(), max_tokens: None, rest: Default::default() };
-    let header = RequestHeader { config, system: None, tools: None, rest: Default::default() };
-    Arc::new(Spec {
-        header: Arc::new(header),
-        overlap: Arc::new([("subagent".to_owned(), Overlap::Delegation)].into_iter().collect()),
-        context: None,
-        limits: TurnLimits::default(),
-        retry: RetryPolicy::default(),
-    })
+    let overlap = Arc::new([("subagent".to_owned(), Overlap::Delegation)].into_iter().collect());
+    Arc::new(Spec { overlap, ..Spec::new(RequestHeader::new("p", "m")) })
 }
 
 fn birth(path: AgentPath, parent: Option<&str>) -> Birth {

@@ -11,8 +11,7 @@ use impresario_kernel::event::{Authority, Context};
 use impresario_kernel::invariant::Oracle;
 use impresario_kernel::{
     Access, Agent, AgentPath, Birth, Block, CallReport, Cause, Chunk, Event, Fact, Failure, FinishReason, Input, Lane,
-    Message, Millis, Overlap, QueueRule, RequestConfig, RequestHeader, RetryPolicy, Seq, SessionHeader, Spec,
-    TurnLimits, Usage,
+    Message, Millis, Overlap, QueueRule, RequestHeader, RetryPolicy, Seq, SessionHeader, Spec, TurnLimits, Usage,
 };
 
 const SEEDS: u64 = 2_000;
@@ -40,15 +39,13 @@ impl Dice {
 }
 
 fn spec() -> Arc<Spec> {
-    let config = RequestConfig { provider: "p".into(), model: "m".into(), max_tokens: None, rest: Default::default() };
-    let header = RequestHeader { config, system: Some("system".into()), tools: None, rest: Default::default() };
     let overlap = [("read", Overlap::Parallel), ("write", Overlap::Exclusive), ("child", Overlap::Delegation)];
     Arc::new(Spec {
-        header: Arc::new(header),
         overlap: Arc::new(overlap.into_iter().map(|(name, overlap)| (name.to_owned(), overlap)).collect()),
         context: Some("you are root".into()),
         limits: TurnLimits { steps: 6, parallel_calls: 2, ..TurnLimits::default() },
         retry: RetryPolicy { max_retries: 2, ..RetryPolicy::default() },
+        ..Spec::new(RequestHeader { system: Some("system".into()), ..RequestHeader::new("p", "m") })
     })
 }
 

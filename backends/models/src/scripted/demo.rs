@@ -455,7 +455,7 @@ fn check_line(check: &Answered<'_>) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use impresario_kernel::{AgentPath, Block, Message, RequestConfig, RequestHeader, Role, Source};
+    use impresario_kernel::{AgentPath, Block, Message, RequestHeader, Role, Source};
     use impresario_seams::{ModelRequest, ModelScope};
 
     use super::*;
@@ -465,13 +465,7 @@ mod tests {
 
     /// Plays an agent with tools that read [`FOLDER`], and its subagents; the one labelled `failing` fails.
     fn play(mut messages: Vec<Message>, failing: &str) -> String {
-        let config = RequestConfig {
-            provider: "scripted".into(),
-            model: "demo".into(),
-            max_tokens: None,
-            rest: Default::default(),
-        };
-        let header = Arc::new(RequestHeader { config, system: None, tools: None, rest: Default::default() });
+        let header = Arc::new(RequestHeader::new("scripted", "demo"));
         for step in 1..9 {
             let scope = ModelScope { agent: "a".into(), path: AgentPath::root(), turn: 1, step, attempt: 0 };
             let surface = messages.iter().cloned().map(Arc::new).collect();

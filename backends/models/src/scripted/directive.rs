@@ -264,19 +264,13 @@ fn tool(directive: &Directive<'_>, answered: &[Answered<'_>]) -> Answer {
 mod tests {
     use std::sync::Arc;
 
-    use impresario_kernel::{AgentPath, Block, Message, RequestConfig, RequestHeader, Role, Source};
+    use impresario_kernel::{AgentPath, Block, Message, RequestHeader, Role, Source};
     use impresario_seams::{ModelRequest, ModelScope};
 
     use super::*;
 
     fn request(messages: Vec<Message>) -> ModelRequest {
-        let config = RequestConfig {
-            provider: "scripted".into(),
-            model: "any".into(),
-            max_tokens: None,
-            rest: Default::default(),
-        };
-        let header = Arc::new(RequestHeader { config, system: None, tools: None, rest: Default::default() });
+        let header = Arc::new(RequestHeader::new("scripted", "any"));
         let scope = ModelScope { agent: "a".into(), path: AgentPath::root(), turn: 1, step: 1, attempt: 0 };
         ModelRequest { header, messages: messages.into_iter().map(Arc::new).collect(), scope }
     }

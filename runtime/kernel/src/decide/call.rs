@@ -133,7 +133,7 @@ impl Draft {
     }
 
     /// Commits the next result in the model's order; `false` if it is not there yet.
-    fn commit_next(&mut self) -> bool {
+    pub(super) fn commit_next(&mut self) -> bool {
         let Some((open, calling)) = self.agent.calling() else { return false };
         let index = calling.answered;
         let Some(call) = calling.calls.get(index) else { return false };
@@ -157,11 +157,6 @@ impl Draft {
         }
     }
 
-    /// Commits the next result, which is settled.
-    pub(super) fn advance_settled(&mut self) {
-        self.commit_next();
-    }
-
     /// Writes down that the call at `index` starts.
     pub(super) fn call_started(&mut self, index: usize) {
         let Some((open, calling)) = self.agent.calling() else { return };
@@ -172,7 +167,7 @@ impl Draft {
     }
 
     /// Answers a call that no tool answered.
-    pub(super) fn synthetic_result(&mut self, key: CallKey, report: CallReport) {
+    fn synthetic_result(&mut self, key: CallKey, report: CallReport) {
         let Some(call) = self.agent.call(key) else { return };
         let message = result_message(key, call, None, report.content, report.is_error);
         let (turn, step) = (key.turn, key.step);

@@ -102,7 +102,9 @@ impl Draft {
             let index = calling.answered;
             let Some(call) = calling.calls.get(index).cloned() else { return };
             match call.state {
-                CallState::Settled(_) => self.advance_settled(),
+                CallState::Settled(_) => {
+                    self.commit_next();
+                }
                 CallState::Waiting => {
                     let text = "Error: the process ended before this call was started. Nothing was done; \
                                 call again if it is still needed.";

@@ -13,7 +13,7 @@ use crate::event::{
 use crate::id::Millis;
 use crate::inbox::claim;
 use crate::message::{Message, Source};
-use crate::outcome::{OutcomeKind, Spent, TurnEnd};
+use crate::outcome::{OutcomeKind, TurnEnd};
 
 /// Under which name the runtime tells the model about itself.
 const SNAPSHOT_PLUGIN: &str = "runtime-context";
@@ -109,10 +109,9 @@ impl Draft {
         let open = self.agent.turn.open()?;
         let limits = self.agent.spec.limits;
         let (before, spent) = (open.spent_before, self.agent.spent);
-        let tokens = |spent: &Spent| spent.input_tokens.saturating_add(spent.output_tokens);
         let used = [
             ("steps", open.step.into(), Some(limits.steps.into())),
-            ("tokens", tokens(&spent).saturating_sub(tokens(&before)), limits.tokens),
+            ("tokens", spent.tokens().saturating_sub(before.tokens()), limits.tokens),
             ("tool_calls", spent.tool_calls.saturating_sub(before.tool_calls), limits.calls),
             ("wall_ms", self.now.0.saturating_sub(open.started.0), limits.wall_ms),
         ];

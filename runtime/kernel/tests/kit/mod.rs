@@ -7,7 +7,7 @@ use impresario_kernel::invariant::Oracle;
 use impresario_kernel::turn::Phase;
 use impresario_kernel::{
     Access, Agent, AgentPath, Birth, Block, CallKey, CallReport, Cause, Chunk, Event, Fact, Failure, FinishReason,
-    Input, Message, Millis, Overlap, RequestConfig, RequestHeader, RetryPolicy, Spec, TurnEnd, TurnLimits, Want,
+    Input, Message, Millis, Overlap, RequestHeader, Spec, TurnEnd, TurnLimits, Want,
 };
 
 /// An agent and everything that was told to it.
@@ -193,15 +193,12 @@ impl Script {
 }
 
 fn spec(system: &str, context: Option<Arc<str>>) -> Arc<Spec> {
-    let config = RequestConfig { provider: "p".into(), model: "m".into(), max_tokens: None, rest: Default::default() };
-    let header = RequestHeader { config, system: Some(system.into()), tools: None, rest: Default::default() };
     let overlap = [("read", Overlap::Parallel), ("write", Overlap::Exclusive), ("child", Overlap::Delegation)];
     Arc::new(Spec {
-        header: Arc::new(header),
         overlap: Arc::new(overlap.into_iter().map(|(name, overlap)| (name.to_owned(), overlap)).collect()),
         context,
         limits: TurnLimits { steps: 5, parallel_calls: 2, ..TurnLimits::default() },
-        retry: RetryPolicy::default(),
+        ..Spec::new(RequestHeader { system: Some(system.into()), ..RequestHeader::new("p", "m") })
     })
 }
 
