@@ -12,23 +12,9 @@ pub(crate) fn now() -> Millis {
 
 /// `2026-11-30T12:00:00.123Z`
 pub(crate) fn rfc3339(time: Millis) -> String {
-    let (days, of_day) = (time.0 / 86_400_000, time.0 % 86_400_000);
-    let (year, month, day) = civil(days);
-    let (hour, minute) = (of_day / 3_600_000, of_day / 60_000 % 60);
-    let (second, milli) = (of_day / 1000 % 60, of_day % 1000);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
-}
-
-/// Year, month and day of a day since the epoch (Howard Hinnant's `civil_from_days`, for days after the epoch).
-fn civil(days: u64) -> (u64, u64, u64) {
-    let z = days + 719_468;
-    let (era, of_era) = (z / 146_097, z % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+    // What a damaged log says of the year 10000 and later cannot be written in this form.
+    let latest = 253_402_300_799_999;
+    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(time.0.min(latest))).to_string()
 }
 
 /// `850 ms`, `12.3 s`, `4 min 5 s`, `3 h 12 min`, `2 d 3 h`
@@ -116,6 +102,7 @@ mod tests {
         assert_eq!(rfc3339(Millis(951_782_400_007)), "2000-02-29T00:00:00.007Z");
         assert_eq!(rfc3339(Millis(1_796_040_000_123)), "2026-11-30T12:00:00.123Z");
         assert_eq!(rfc3339(Millis(4_102_444_799_999)), "2099-12-31T23:59:59.999Z");
+        assert_eq!(rfc3339(Millis(u64::MAX)), "9999-12-31T23:59:59.999Z");
     }
 
     #[test]

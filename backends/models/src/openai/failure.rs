@@ -1,7 +1,7 @@
 //! What providers say when they say no, as codes.
 
 use std::error::Error as _;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use impresario_kernel::Failure;
 use serde_json::Value;
@@ -79,33 +79,13 @@ fn retry_after(headers: &impl Named) -> Option<u64> {
 
 /// How long it is until a date: by the clock of the server where it tells it, else by ours.
 fn until(text: &str, now: Option<&str>) -> Option<u64> {
-    let then = date(text)?;
-    let now = now.and_then(date).or_else(|| Some(SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs()))?;
-    Some(millis(Duration::from_secs(then.saturating_sub(now))))
+    let then = httpdate::parse_http_date(text.trim()).ok()?;
+    let now = now.and_then(|now| httpdate::parse_http_date(now.trim()).ok()).unwrap_or_else(SystemTime::now);
+    Some(millis(then.duration_since(now).unwrap_or_default()))
 }
 
 fn millis(wait: Duration) -> u64 {
     wait.as_millis().try_into().unwrap_or(u64::MAX)
-}
-
-/// Seconds since 1970 of `Wed, 21 Oct 2037 07:28:00 GMT`, the only form that servers may still write.
-fn date(text: &str) -> Option<u64> {
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let words: Vec<&str> = text.split_ascii_whitespace().collect();
-    let [_, day, month, year, time, "GMT"] = words[..] else { return None };
-    let month = u64::try_from(MONTHS.iter().position(|name| *name == month)?).ok()?;
-    let (day, year): (u64, u64) = (day.parse().ok()?, year.parse().ok()?);
-    let clock: Vec<u64> = time.split(':').map(|part| part.parse().ok()).collect::<Option<_>>()?;
-    let [hours, minutes, seconds] = clock[..] else { return None };
-    let is_date = (1..=31).contains(&day) && (1970..=9999).contains(&year);
-    if !is_date || hours > 23 || minutes > 59 || seconds > 60 {
-        return None;
-    }
-    // Years are counted from March, so that the day that a leap year adds is the last of it.
-    let (year, month) = if month < 2 { (year - 1, month + 10) } else { (year, month - 2) };
-    let leaps = year / 4 - year / 100 + year / 400;
-    let days = (year * 365 + leaps + (153 * month + 2) / 5 + day - 1).checked_sub(719_468)?;
-    Some(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 }
 
 /// An error object in a stream or in a body with status 200.
@@ -206,15 +186,15 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_seconds_since_1970() {
-        for (text, seconds) in [
-            ("Thu, 01 Jan 1970 00:00:00 GMT", 0),
-            ("Tue, 29 Feb 2000 12:00:00 GMT", 951_825_600),
-            ("Sun, 06 Nov 1994 08:49:37 GMT", 784_111_777),
+    fn dates_are_told_by_the_clock_of_the_server() {
+        for (then, now, wait) in [
+            ("Thu, 01 Jan 1970 00:01:00 GMT", "Thu, 01 Jan 1970 00:00:00 GMT", Some(60_000)),
+            ("Tue, 29 Feb 2000 12:00:00 GMT", "Mon, 28 Feb 2000 12:00:00 GMT", Some(86_400_000)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:50:00 GMT", Some(0)),
+            ("Wed, 21 Oct 2037 99:28:00 GMT", "Wed, 21 Oct 2037 07:28:00 GMT", None),
         ] {
-            assert_eq!(date(text), Some(seconds), "{text}");
+            assert_eq!(until(then, Some(now)), wait, "{then}");
         }
-        assert_eq!(date("Wed, 21 Oct 2037 99:28:00 GMT"), None);
     }
 
     #[test]
