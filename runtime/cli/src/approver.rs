@@ -1,29 +1,38 @@
 //! Asks the person at the terminal before a shell command runs.
 
 use std::io::{self, BufRead, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use impresario::seams::{Approver, Question};
+use tokio::sync::Semaphore;
 
 use crate::print;
 
-/// One question at a time.
-#[derive(Clone, Debug, Default)]
+/// One question at a time; the others wait without holding a thread.
+#[derive(Clone, Debug)]
 pub(crate) struct TerminalApprover {
-    asking: Arc<Mutex<()>>,
+    turn: Arc<Semaphore>,
+}
+
+impl Default for TerminalApprover {
+    fn default() -> Self {
+        Self { turn: Arc::new(Semaphore::new(1)) }
+    }
 }
 
 impl Approver for TerminalApprover {
     fn ask(&self, question: Question) -> BoxFuture<'static, bool> {
-        let asking = Arc::clone(&self.asking);
+        let turn = Arc::clone(&self.turn);
         Box::pin(async move {
+            // Nobody closes it; if somebody did, a question that could not be asked was not answered yes.
+            let Ok(turn) = turn.acquire_owned().await else { return false };
             let asked = tokio::task::spawn_blocking(move || {
-                let _one = asking.lock().unwrap_or_else(PoisonError::into_inner);
+                // Until the person has answered, also when nobody waits for this answer any more.
+                let _turn = turn;
                 let _paused = print::Pause::begin();
                 ask(&question)
             });
-            // A question that could not be asked was not answered yes.
             asked.await.unwrap_or(false)
         })
     }
