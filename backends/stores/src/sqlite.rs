@@ -91,12 +91,12 @@ impl SqliteStore {
         Ok(found.into_iter().filter(|line| line != "ok").collect())
     }
 
-    /// The process that holds the store's lease, if one does.
-    pub fn holder(&self) -> Option<u32> {
-        let mut file = File::open(lock_path(&self.shared.path)).ok()?;
+    /// The process that holds the lease of the store in `path`, if one does.
+    pub fn holder(path: impl AsRef<Path>) -> Option<u32> {
+        let mut file = File::open(lock_path(path.as_ref())).ok()?;
         match file.try_lock_shared() {
-            Ok(()) => None,
-            Err(_) => Some(pid_in(&mut file)),
+            Err(TryLockError::WouldBlock) => Some(pid_in(&mut file)),
+            Ok(()) | Err(TryLockError::Error(_)) => None,
         }
     }
 

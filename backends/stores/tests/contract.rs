@@ -208,11 +208,11 @@ async fn one_process_at_a_time_has_the_lease() {
     let first = SqliteStore::open(&path).unwrap();
     let epoch = first.lease().await.unwrap().epoch;
     let second = SqliteStore::open(&path).unwrap();
-    assert_eq!(second.holder(), Some(std::process::id()));
+    assert_eq!(SqliteStore::holder(&path), Some(std::process::id()));
     let locked = second.lease().await.unwrap_err();
     assert!(matches!(locked, StoreError::Locked { pid, .. } if pid == std::process::id()), "{locked:?}");
     drop(first);
-    assert_eq!(second.holder(), None);
+    assert_eq!(SqliteStore::holder(&path), None);
     assert!(second.lease().await.unwrap().epoch > epoch);
 }
 

@@ -36,6 +36,11 @@ pub(crate) fn stored(home: &Home) -> Result<Option<Arc<dyn Store>>, Failed> {
     Ok(Some(Arc::new(SqliteStore::open_read_only(path)?)))
 }
 
+/// Whether a process holds the store of `home` now.
+pub(crate) fn is_held(home: &Home) -> bool {
+    SqliteStore::holder(home.store()).is_some()
+}
+
 /// The size of a store in bytes, and what is wrong with its file; nothing when all is well.
 pub(crate) fn examine(path: &Path) -> Result<(u64, Vec<String>), Failed> {
     let store = SqliteStore::open_read_only(path)?;

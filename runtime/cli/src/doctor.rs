@@ -34,8 +34,7 @@ pub(crate) async fn doctor(common: &Common, args: &DoctorArgs) -> Result<Exit, F
     } else {
         found.iter().map(|(name, value)| format!("{name:<22}{value}\n")).collect()
     };
-    print::answer(&text).map_err(|error| Failed::io("stdout", &error))?;
-    Ok(Exit::Completed)
+    print::answer(&text)
 }
 
 fn store(home: &Home) -> Vec<(&'static str, String)> {
@@ -45,7 +44,7 @@ fn store(home: &Home) -> Vec<(&'static str, String)> {
         found.push(("store state", "not made yet".into()));
         return found;
     }
-    found.push(("store held", if home.is_held() { "by a running process" } else { "by nobody" }.into()));
+    found.push(("store held", if backend::is_held(home) { "by a running process" } else { "by nobody" }.into()));
     match backend::examine(&path) {
         Ok((size, wrong)) => {
             let integrity = if wrong.is_empty() { "ok".into() } else { print::one_line(&wrong.join("; "), 400) };

@@ -1,6 +1,6 @@
 //! Where things are kept.
 
-use std::fs::{self, DirBuilder, File, TryLockError};
+use std::fs::{self, DirBuilder, File};
 use std::path::{Path, PathBuf};
 
 use crate::args::Common;
@@ -43,16 +43,6 @@ impl Home {
         builder.create(&self.0).map_err(|error| {
             Failed::usage(format!("cannot make the home folder {}: {error}; give another --home", self.0.display()))
         })
-    }
-
-    /// Whether a process holds the store now.
-    pub(crate) fn is_held(&self) -> bool {
-        let mut name = self.store().into_os_string();
-        name.push(".lock");
-        let Ok(file) = File::open(PathBuf::from(name)) else {
-            return false;
-        };
-        matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
     }
 
     /// Whether a file can be made in it, or it could be made itself; the system's answer if not.

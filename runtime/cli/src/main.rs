@@ -65,15 +65,10 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failed> {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "impresario", &mut script);
-            answer(&String::from_utf8_lossy(&script))
+            print::answer(&String::from_utf8_lossy(&script))
         }
-        Command::Schema { what: Schema::Events } => answer(&format!("{:#}\n", schema::events())),
+        Command::Schema { what: Schema::Events } => print::answer(&format!("{:#}\n", schema::events())),
     }
-}
-
-fn answer(text: &str) -> Result<Exit, Failed> {
-    print::answer(text).map_err(|error| Failed::io("stdout", &error))?;
-    Ok(Exit::Completed)
 }
 
 /// The program's own log: warnings, or what `-v` and `IMPRESARIO_LOG` ask for.

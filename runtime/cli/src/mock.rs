@@ -18,7 +18,7 @@ pub(crate) async fn mock_model(args: &MockArgs) -> Result<Exit, Failed> {
         .await
         .map_err(|error| Failed::io(format!("listen on 127.0.0.1:{}", args.port), &error))?;
     let address = listener.local_addr().map_err(|error| Failed::io("listen", &error))?;
-    print::answer(&format!("listening on http://{address}/v1\n")).map_err(|error| Failed::io("stdout", &error))?;
+    print::answer(&format!("listening on http://{address}/v1\n"))?;
     let ended = async move {
         // Which of the two makes no difference: both are the wanted way to end it.
         let _ = signals.next().await;

@@ -7,6 +7,8 @@ use anstyle::{AnsiColor, Style};
 use indicatif::{MultiProgress, ProgressDrawTarget};
 
 use crate::args::Color;
+use crate::exit::Exit;
+use crate::failed::Failed;
 
 /// The tree that is being drawn on stderr, if there is one: lines must go above it.
 static DRAWN: OnceLock<MultiProgress> = OnceLock::new();
@@ -67,11 +69,11 @@ pub(crate) fn say(line: &str) {
     });
 }
 
-/// Writes `text` to stdout; a reader that went away has seen what it wanted.
-pub(crate) fn answer(text: &str) -> io::Result<()> {
+/// Writes the answer of a command to stdout; a reader that went away has seen what it wanted.
+pub(crate) fn answer(text: &str) -> Result<Exit, Failed> {
     match out(text) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failed::io("stdout", &error)),
+        Ok(()) | Err(_) => Ok(Exit::Completed),
     }
 }
 

@@ -9,7 +9,6 @@ use crate::backend;
 use crate::exit::Exit;
 use crate::failed::Failed;
 use crate::home::Home;
-use crate::print;
 
 mod export;
 pub(crate) mod find;
@@ -43,7 +42,7 @@ impl Archive {
     pub(crate) fn open(common: &Common) -> Result<Self, Failed> {
         let home = Home::of(common)?;
         let store = backend::stored(&home)?.unwrap_or_else(backend::memory);
-        Ok(Self { store, is_live: home.is_held() })
+        Ok(Self { store, is_live: backend::is_held(&home) })
     }
 
     /// All of the tree of `root`, parents before children.
@@ -72,10 +71,4 @@ impl Archive {
             (TurnState::Idle, None) => "idle",
         }
     }
-}
-
-/// Hands `text` out; whoever stopped reading has seen enough.
-fn answer(text: &str) -> Result<Exit, Failed> {
-    print::answer(text).map_err(|error| Failed::io("stdout", &error))?;
-    Ok(Exit::Completed)
 }

@@ -1,11 +1,10 @@
 //! `sessions ls`
 
-use futures::StreamExt as _;
-use impresario::kernel::{Fact, Seq, Spent};
+use impresario::kernel::Spent;
 use impresario::seams::{SessionFilter, SessionInfo};
 use serde::Serialize;
 
-use super::{Archive, answer, find};
+use super::{Archive, find};
 use crate::args::{Common, ListArgs};
 use crate::display::json::usage;
 use crate::exit::Exit;
@@ -40,9 +39,9 @@ pub(super) async fn ls(common: &Common, archive: &Archive, args: &ListArgs) -> R
     for session in &sessions {
         let (children, spent) = below(archive, session).await?;
         if common.json {
-            text.push_str(&json(archive, session, &title(archive, session).await?, children, &spent)?);
+            text.push_str(&json(archive, session, title(session), children, &spent)?);
         } else {
-            rows.push(row(archive, session, &title(archive, session).await?, children, &spent));
+            rows.push(row(archive, session, title(session), children, &spent));
         }
     }
     if !common.json {
@@ -52,7 +51,7 @@ pub(super) async fn ls(common: &Common, archive: &Archive, args: &ListArgs) -> R
             print::say(if is_filtered { "no session matches" } else { "nothing is stored yet; try `impresario demo`" });
         }
     }
-    answer(&text)
+    print::answer(&text)
 }
 
 async fn filter(common: &Common, archive: &Archive, args: &ListArgs) -> Result<SessionFilter, Failed> {
@@ -85,23 +84,10 @@ async fn below(archive: &Archive, session: &SessionInfo) -> Result<(usize, Spent
     Ok((children, spent))
 }
 
-/// The first words of the first prompt; roots are born without one, so it may stand in the log only.
-async fn title(archive: &Archive, session: &SessionInfo) -> Result<String, Failed> {
-    if !session.head.title.is_empty() {
-        return Ok(session.head.title.clone());
-    }
-    let mut events = archive.store.read(session.id().clone(), Seq(0));
-    while let Some(event) = events.next().await {
-        let Ok(event) = event else {
-            break;
-        };
-        if let Fact::UserMessage(message) = &event.fact
-            && message.source.kind == "user"
-        {
-            return Ok(print::one_line(&message.text(), 80));
-        }
-    }
-    Ok(session.new.label.clone())
+/// The first words of the first prompt, or what the session is for.
+fn title(session: &SessionInfo) -> &str {
+    let (title, label) = (&session.head.title, &session.new.label);
+    if title.is_empty() { label } else { title }
 }
 
 fn json(

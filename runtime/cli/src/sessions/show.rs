@@ -8,7 +8,7 @@ use impresario::seams::SessionInfo;
 use serde_json::{Value, json};
 
 use super::transcript::{Entry, Transcript};
-use super::{Archive, answer, find};
+use super::{Archive, find};
 use crate::args::{Common, ShowArgs, ToolDetail};
 use crate::display::json::usage;
 use crate::exit::Exit;
@@ -23,14 +23,14 @@ pub(super) async fn show(common: &Common, archive: &Archive, args: &ShowArgs) ->
     let inherited = session.new.header.seed_length.unwrap_or(0);
     let transcript = Transcript::of(&events, inherited);
     if common.json {
-        return answer(&format!("{}\n", object(archive, &session, &transcript, args)));
+        return print::answer(&format!("{}\n", object(archive, &session, &transcript, args)));
     }
     if args.last {
         let last = transcript.last().ok_or_else(|| Failed::usage(format!("{} has not answered yet", session.id())))?;
         let last = if Stream::Out.is_terminal() { print::printable(last) } else { last.to_owned() };
-        return answer(&format!("{last}\n"));
+        return print::answer(&format!("{last}\n"));
     }
-    answer(&text(archive, &session, &transcript, args.tools, Paint::of(common.color, Stream::Out)))
+    print::answer(&text(archive, &session, &transcript, args.tools, Paint::of(common.color, Stream::Out)))
 }
 
 fn text(archive: &Archive, session: &SessionInfo, told: &Transcript, tools: ToolDetail, paint: Paint) -> String {

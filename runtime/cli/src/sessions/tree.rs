@@ -4,7 +4,7 @@ use impresario::kernel::Spent;
 use impresario::seams::SessionInfo;
 use serde_json::{Value, json};
 
-use super::{Archive, answer, find};
+use super::{Archive, find};
 use crate::args::{Common, TreeArgs};
 use crate::display::json::usage;
 use crate::exit::Exit;
@@ -20,9 +20,9 @@ pub(super) async fn tree(common: &Common, archive: &Archive, args: &TreeArgs) ->
     collect(&sessions, &top, 0, &mut rows);
     if common.json {
         let lines: String = rows.iter().map(|(_, session)| format!("{}\n", line(archive, session))).collect();
-        return answer(&lines);
+        return print::answer(&lines);
     }
-    answer(&text(archive, &rows, Paint::of(common.color, Stream::Out)))
+    print::answer(&text(archive, &rows, Paint::of(common.color, Stream::Out)))
 }
 
 /// `top` and what is below it, each child behind its parent.

@@ -7,7 +7,7 @@ use impresario::kernel::{AgentId, Event, Seq, SessionHeader, invariant};
 use impresario::seams::{SessionFilter, SessionInfo, StoreError, TurnState};
 use serde_json::json;
 
-use super::{Archive, answer, find};
+use super::{Archive, find};
 use crate::args::{Common, VerifyArgs};
 use crate::exit::Exit;
 use crate::failed::Failed;
@@ -38,7 +38,7 @@ pub(super) async fn verify(common: &Common, archive: &Archive, args: &VerifyArgs
             wrong.iter().map(|found| json!({ "session": found.session.as_str(), "what": found.what })).collect();
         let open: Vec<&str> = open.iter().map(|id| id.as_str()).collect();
         let object = json!({ "sessions": sessions.len(), "violations": violations, "open": open });
-        answer(&format!("{object}\n"))?;
+        print::answer(&format!("{object}\n"))?;
         return Ok(exit);
     }
     let mut text = String::new();
@@ -53,7 +53,7 @@ pub(super) async fn verify(common: &Common, archive: &Archive, args: &VerifyArgs
     let (count, among) = (figures::plural(wrong.len(), "violation"), figures::plural(sessions.len(), "session"));
     text.push_str(&paint.bold(&format!("{count} in {among}")));
     text.push('\n');
-    answer(&text)?;
+    print::answer(&text)?;
     Ok(exit)
 }
 
