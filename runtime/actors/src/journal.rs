@@ -4,7 +4,7 @@
 //! agents and an idle journal adds no delay. A store that fails keeps the batches here and is asked again, with
 //! back-off, for ever: no agent fails because a disk is full.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use impresario_kernel::{AgentId, Seq};
 use impresario_seams::{Batch, Commit, StoreError};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::agent::AgentMessage;
 use crate::shared::{Shared, panic_text};
@@ -49,9 +50,11 @@ pub(crate) enum JournalMessage {
 pub(crate) struct JournalState {
     shared: Arc<Shared>,
     supervisor: Option<ActorRef<SupervisorMessage>>,
-    waiting: Vec<Batch>,
+    waiting: VecDeque<Batch>,
     /// On its way, or waiting for the store to recover.
     sent: Option<Arc<Commit>>,
+    /// The task that has it; it ends with the journal, so that nothing is written behind a runtime's end.
+    committing: Option<AbortOnDropHandle<()>>,
     failures: usize,
     lost: Option<StoreError>,
     /// How many batches have come, and how many of them are durable.
@@ -70,8 +73,9 @@ impl Actor for Journal {
         Ok(JournalState {
             shared,
             supervisor: None,
-            waiting: vec![],
+            waiting: VecDeque::new(),
             sent: None,
+            committing: None,
             failures: 0,
             lost: None,
             appended: 0,
@@ -91,7 +95,7 @@ impl Actor for Journal {
             JournalMessage::Append(_) if state.lost.is_some() => {}
             JournalMessage::Append(batch) => {
                 state.appended += 1;
-                state.waiting.push(batch);
+                state.waiting.push_back(batch);
                 state.send_next(&myself);
             }
             JournalMessage::Flush(reply) => {
@@ -116,8 +120,8 @@ impl JournalState {
         if self.sent.is_some() || self.waiting.is_empty() || self.lost.is_some() {
             return;
         }
-        let rest = self.waiting.split_off(self.waiting.len().min(COMMIT_MAX));
-        let batches = std::mem::replace(&mut self.waiting, rest);
+        let count = self.waiting.len().min(COMMIT_MAX);
+        let batches = self.waiting.drain(..count).collect();
         self.sent = Some(Arc::new(Commit { batches }));
         self.send(myself);
     }
@@ -125,7 +129,7 @@ impl JournalState {
     fn send(&mut self, myself: &ActorRef<JournalMessage>) {
         let Some(commit) = self.sent.clone() else { return };
         let (store, myself) = (Arc::clone(&self.shared.store), myself.clone());
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let location = store.location();
             let committed = AssertUnwindSafe(async { store.commit(Commit::clone(&commit)).await }).catch_unwind().await;
             let result = committed.unwrap_or_else(|panic| {
@@ -134,6 +138,7 @@ impl JournalState {
             // The journal may have been stopped; then nobody waits for this.
             let _ = myself.cast(JournalMessage::Committed(result));
         });
+        self.committing = Some(AbortOnDropHandle::new(task));
     }
 
     /// Tells each session how far it is durable.

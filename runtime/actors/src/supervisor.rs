@@ -16,6 +16,7 @@ use impresario_kernel::{Agent, AgentId, AgentPath, CallId, CallKey, Cause, Outco
 use impresario_seams::{Observed, StoreError};
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::agent::AgentMessage;
 use crate::delegation::{Settled, SubagentArgs, WaitArgs};
@@ -27,6 +28,7 @@ use crate::recovery::Loaded;
 use crate::shared::Shared;
 use crate::spec::AgentSpec;
 
+use open::Opening;
 pub(crate) use spawn::title;
 use tree::TreeState;
 pub(crate) use tree::tree_session;
@@ -117,7 +119,9 @@ pub(crate) struct SupervisorState {
     root_of: HashMap<AgentId, AgentId>,
     actors: HashMap<ActorId, AgentId>,
     /// Who waits for trees that are being read.
-    opening: HashMap<AgentId, Vec<oneshot::Sender<Result<AgentId, Error>>>>,
+    opening: HashMap<AgentId, Opening>,
+    /// Agents whose log is being read back; each task ends with the supervisor.
+    reviving: HashMap<AgentId, AbortOnDropHandle<()>>,
     lost: Option<StoreError>,
     stops: u64,
 }
@@ -141,6 +145,7 @@ impl Actor for Supervisor {
             root_of: HashMap::new(),
             actors: HashMap::new(),
             opening: HashMap::new(),
+            reviving: HashMap::new(),
             lost: None,
             stops: 0,
         })

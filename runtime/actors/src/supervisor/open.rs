@@ -7,6 +7,7 @@ use impresario_kernel::event::QueueRule;
 use impresario_kernel::{Agent, AgentId, Cause, Outcome, OutcomeKind, Seq, TurnEnd};
 use ractor::ActorId;
 use tokio::sync::oneshot;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::spawn::Start;
 use super::tree::TreeState;
@@ -16,6 +17,12 @@ use crate::error::Error;
 use crate::journal::JournalMessage;
 use crate::recovery::{self, Loaded};
 use crate::spec::AgentSpec;
+
+/// A stored tree on its way.
+pub(super) struct Opening {
+    waiting: Vec<oneshot::Sender<Result<AgentId, Error>>>,
+    _reader: AbortOnDropHandle<()>,
+}
 
 impl SupervisorState {
     pub(super) fn open(&mut self, id: AgentId, spec: AgentSpec, reply: oneshot::Sender<Result<AgentId, Error>>) {
@@ -28,22 +35,23 @@ impl SupervisorState {
             return;
         }
         // A second reader would take the first one's live tree for one whose process died.
-        if let Some(waiting) = self.opening.get_mut(&id) {
-            waiting.push(reply);
+        if let Some(opening) = self.opening.get_mut(&id) {
+            opening.waiting.push(reply);
             return;
         }
-        self.opening.insert(id.clone(), vec![reply]);
-        let (shared, myself) = (Arc::clone(&self.shared), self.myself.clone());
-        tokio::spawn(async move {
-            let loaded = Box::new(recovery::load(&shared, &id, spec).await);
+        let (shared, myself, opened) = (Arc::clone(&self.shared), self.myself.clone(), id.clone());
+        let reader = tokio::spawn(async move {
+            let loaded = Box::new(recovery::load(&shared, &opened, spec).await);
             // The runtime may have been shut down meanwhile.
-            let _ = myself.cast(SupervisorMessage::Opened { id, loaded });
+            let _ = myself.cast(SupervisorMessage::Opened { id: opened, loaded });
         });
+        self.opening.insert(id, Opening { waiting: vec![reply], _reader: AbortOnDropHandle::new(reader) });
     }
 
     pub(super) fn loaded(&mut self, id: &AgentId, loaded: Result<Loaded, Error>) {
         let opened = loaded.and_then(|loaded| self.opened(loaded));
-        for reply in self.opening.remove(id).unwrap_or_default() {
+        let opening = self.opening.remove(id);
+        for reply in opening.into_iter().flat_map(|opening| opening.waiting) {
             // Who asked may have left.
             let _ = reply.send(opened.clone());
         }
@@ -80,20 +88,23 @@ impl SupervisorState {
         tree.waits.retain(|wait| wait.parent != id);
         let Some(profile) = tree.agents.get(&id).map(|entry| entry.profile.clone()) else { return };
         let (shared, journal, myself) = (Arc::clone(&self.shared), self.journal.clone(), self.myself.clone());
-        tokio::spawn(async move {
+        let revived = id.clone();
+        let reader = tokio::spawn(async move {
             let (reply, flushed) = oneshot::channel();
             let _ = journal.cast(JournalMessage::Flush(reply));
             let agent = match flushed.await {
-                Ok(Ok(())) => recovery::read(&shared, &id, profile.spec).await,
+                Ok(Ok(())) => recovery::read(&shared, &revived, profile.spec).await,
                 Ok(Err(error)) => Err(error.into()),
                 Err(_) => Err(Error::Closed),
             };
             // The runtime may have been shut down meanwhile.
-            let _ = myself.cast(SupervisorMessage::Revived { id, agent: Box::new(agent) });
+            let _ = myself.cast(SupervisorMessage::Revived { id: revived, agent: Box::new(agent) });
         });
+        self.reviving.insert(id, AbortOnDropHandle::new(reader));
     }
 
     pub(super) fn revived(&mut self, id: AgentId, agent: Result<Agent, Error>) {
+        self.reviving.remove(&id);
         let agent = match &self.lost {
             Some(error) => Err(error.clone().into()),
             None => agent,
