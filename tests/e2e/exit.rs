@@ -127,7 +127,9 @@ fn is_alive(command: &str) -> bool {
 fn a_second_interrupt_leaves_at_once_and_leaves_no_command_behind() {
     let place = Place::new();
     let nap = format!("sleep {}", 100_000 + std::process::id());
-    let prompt = format!("[[TOOL bash {{\"command\":\"trap '' TERM; touch started; {nap}; {nap}\"}}]]");
+    // It ignores both signals, has a process in the background, and goes on when a sleep is killed.
+    let command = format!("trap '' INT TERM; touch started; {nap} & while :; do {nap}; done");
+    let prompt = format!("[[TOOL bash {{\"command\":\"{command}\"}}]]");
     let mut running = place.start(&["run", &prompt, "-m", "scripted:builtin", "--access", "full"]);
     while !place.dir().join("started").exists() || !is_alive(&nap) {
         std::thread::yield_now();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
-use impresario_actors::{AgentSpec, Limits, Options, Runtime, Seen};
+use impresario_actors::{AgentSpec, Limits, Options, Runtime, Seen, Subscription};
 use impresario_kernel::event::ToolSchema;
 use impresario_kernel::invariant::check_log;
 use impresario_kernel::{Access, Agent, AgentId, Cause, Event, Fact, OutcomeKind, Overlap, RequestHeader, Seq, Spec};
@@ -382,6 +382,19 @@ async fn a_wait_for_somebody_who_is_not_there_is_an_error_that_names_who_is() {
     assert_eq!(ran.text, r#"{"done":[],"pending":[]}"#, "a wait for nobody is over at once");
 }
 
+/// Waits until `count` events were seen, or until `rest` says that no more will come.
+async fn see(seen: &mut Subscription, count: usize, rest: impl Future) {
+    let all = async {
+        for _ in 0..count {
+            seen.next().await;
+        }
+    };
+    tokio::select! {
+        () = all => {}
+        _ = rest => {}
+    }
+}
+
 /// Many trees at once on several threads, some of them stopped at any moment: whatever happens when, each comes to rest
 /// with balanced logs and an outcome for every agent that was told something.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -405,12 +418,11 @@ async fn trees_that_are_stopped_at_any_moment_keep_every_rule() {
             root.followup(prompt).await.unwrap();
             roots.push(root);
         }
-        // The one that lingers never ends by itself, so all are stopped; when, the round says.
-        for _ in 0..round * 8 {
-            if tokio::time::timeout(Duration::from_millis(20), seen.next()).await.is_err() {
-                break;
-            }
-        }
+        // The one that lingers never ends by itself, so all are stopped: at an event whose number the round says, or
+        // when only that one is left.
+        let ending = roots.iter().zip(prompts).filter(|(_, prompt)| !prompt.contains("linger"));
+        let rest = futures::future::join_all(ending.map(|(root, _)| runtime.quiesce(root.id())));
+        see(&mut seen, round * 8, rest).await;
         let stops =
             roots.iter().map(|root| runtime.stop(root.id(), Cause::user("any moment"), Duration::from_secs(20)));
         for receipt in futures::future::join_all(stops).await {
@@ -456,11 +468,8 @@ async fn trees_whose_process_dies_at_any_moment_come_back() {
             verified(&*store, root).await;
             handle.followup(prompt).await.unwrap();
         }
-        for _ in 0..round * 6 {
-            if tokio::time::timeout(Duration::from_millis(20), seen.next()).await.is_err() {
-                break;
-            }
-        }
+        let rest = futures::future::join_all(roots.iter().map(|root| runtime.quiesce(root)));
+        see(&mut seen, round * 6, rest).await;
         drop(runtime);
     }
     let runtime = start(store.clone(), Limits::default()).await;
