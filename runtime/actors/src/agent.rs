@@ -252,15 +252,11 @@ impl AgentState {
 
     fn try_input(&mut self, input: Input) -> Result<(), Refused> {
         let before = self.agent.outcome().map(|outcome| outcome.turn);
-        let events = self.agent.decide(input, now())?;
+        let events = self.agent.tell(input, now())?;
         if events.is_empty() {
             return Ok(());
         }
-        for event in &events {
-            // What the kernel decides fits the state in which it was decided: INV LOG-2.
-            self.agent.apply(event).expect("a decided event applies");
-            self.observe(event);
-        }
+        events.iter().for_each(|event| self.observe(event));
         self.submit(events);
         if let Some(outcome) = self.agent.outcome().filter(|outcome| Some(outcome.turn) != before).cloned() {
             self.follow(Effect::TurnEnded(outcome));

@@ -176,11 +176,8 @@ fn refuse_unborn(tree: &Tree, patients: &[Patient]) -> Vec<Fact> {
 
 impl Patient {
     fn tell(&mut self, input: Input) {
-        for event in self.agent.decide(input, now()).unwrap_or_default() {
-            // What the kernel decides fits the state in which it was decided: INV LOG-2.
-            self.agent.apply(&event).expect("a decided event applies");
-            self.added.push(event);
-        }
+        // Repair and delivery are not refused.
+        self.added.extend(self.agent.tell(input, now()).unwrap_or_default());
     }
 
     fn batch(&self) -> Option<Batch> {

@@ -137,6 +137,16 @@ pub enum Refused {
 }
 
 impl Agent {
+    /// Decides and folds: what happened, which the caller writes down. What is refused changes nothing.
+    pub fn tell(&mut self, input: Input, now: Millis) -> Result<Vec<Arc<Event>>, Refused> {
+        let events = self.decide(input, now)?;
+        for event in &events {
+            // What is decided was drafted in this very state: INV LOG-2.
+            self.apply(event).expect("a decided event applies");
+        }
+        Ok(events)
+    }
+
     /// What `input` leads to. Reads, never changes; empty when there is nothing to do.
     pub fn decide(&self, input: Input, now: Millis) -> Result<Vec<Arc<Event>>, Refused> {
         match input {

@@ -26,9 +26,7 @@ fn birth(path: AgentPath, parent: Option<&str>) -> Birth {
 }
 
 fn tell(agent: &mut Agent, input: Input) {
-    for event in agent.decide(input, Millis(5)).unwrap() {
-        agent.apply(&event).unwrap();
-    }
+    agent.tell(input, Millis(5)).unwrap();
 }
 
 /// A parent that has asked for two subagents and has the answer of the second.

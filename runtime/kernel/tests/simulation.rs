@@ -80,11 +80,8 @@ impl World {
 
     fn tell(&mut self, input: Input) {
         self.now.0 += self.dice.below(50);
-        let Ok(events) = self.agent.decide(input, self.now) else { return };
-        for event in events {
-            self.agent.apply(&event).expect("a decided event applies");
-            self.oracle.watch(&event);
-        }
+        let Ok(events) = self.agent.tell(input, self.now) else { return };
+        events.iter().for_each(|event| self.oracle.watch(event));
         self.check();
     }
 
@@ -235,9 +232,7 @@ impl World {
         let cut = Seq(2 + self.dice.below(length.saturating_sub(1)));
         let prefix = self.agent.log().prefix(cut);
         let mut agent = Agent::fold(spec(), prefix.iter()).expect("a prefix folds");
-        for event in agent.decide(Input::Recovered, Millis(0)).expect("recovery is never refused") {
-            agent.apply(&event).expect("a closer applies");
-        }
+        agent.tell(Input::Recovered, Millis(0)).expect("recovery is never refused");
         let events: Vec<Arc<Event>> = agent.log().iter().cloned().collect();
         let header = SessionHeader::new("r".into(), Millis(0));
         assert_eq!(impresario_kernel::invariant::check_log(&header, &events), [], "cut at {cut}");

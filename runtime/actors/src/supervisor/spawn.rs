@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use impresario_kernel::event::{Context, Fact, SubagentDescribed};
 use impresario_kernel::tree::{Ask, SpawnRefused, Tree, TreeLimits};
-use impresario_kernel::{Agent, AgentId, Block, CallReport, Event, Input, Lane, Message, Seq};
+use impresario_kernel::{Agent, AgentId, Block, CallReport, Input, Lane, Message, Seq};
 use impresario_seams::{Batch, ForkRef, Head, Observed};
 use ractor::ActorRuntime;
 use serde_json::{Map, json};
@@ -104,10 +104,12 @@ impl SupervisorState {
         let Newborn { mut agent, fork, first } = newborn;
         let at = now();
         let first_text = first.as_ref().map(|message| message.text()).unwrap_or_default();
-        let mut events =
-            tell(&mut agent, Input::Born { birth: profile.birth.clone(), descriptor: descriptor(profile) });
+        let born = Input::Born { birth: profile.birth.clone(), descriptor: descriptor(profile) };
+        // The first inputs of a life are not refused.
+        let mut events = agent.tell(born, at).unwrap_or_default();
         if let Some(message) = first {
-            events.extend(tell(&mut agent, Input::Deliver { lane: Lane::NextTurn, wakes: true, message }));
+            let prompt = Input::Deliver { lane: Lane::NextTurn, wakes: true, message };
+            events.extend(agent.tell(prompt, at).unwrap_or_default());
         }
         let title = title(&first_text);
         let create = Some(new_session(id, profile, fork, at));
@@ -162,16 +164,6 @@ struct Newborn {
     agent: Agent,
     fork: Option<ForkRef>,
     first: Option<Arc<Message>>,
-}
-
-/// Decides and folds what cannot be refused: the first inputs of a life.
-fn tell(agent: &mut Agent, input: Input) -> Vec<Arc<Event>> {
-    let events = agent.decide(input, now()).unwrap_or_default();
-    for event in &events {
-        // What the kernel decides fits the state in which it was decided: INV LOG-2.
-        agent.apply(event).expect("a decided event applies");
-    }
-    events
 }
 
 fn descriptor(profile: &Profile) -> Option<SubagentDescribed> {

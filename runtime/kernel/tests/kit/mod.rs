@@ -80,10 +80,8 @@ impl Script {
 
     /// Decides, applies, and looks at every rule.
     pub(crate) fn tell(&mut self, input: Input) {
-        for event in self.agent.decide(input, Millis(1)).expect("the script's input fits") {
-            self.agent.apply(&event).expect("a decided event applies");
-            self.oracle.watch(&event);
-        }
+        let events = self.agent.tell(input, Millis(1)).expect("the script's input fits");
+        events.iter().for_each(|event| self.oracle.watch(event));
         assert_eq!(self.oracle.violations(), []);
         assert_eq!(self.folded(), self.agent);
     }
