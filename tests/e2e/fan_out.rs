@@ -7,8 +7,8 @@ use crate::kit::{Mock, Place};
 #[test]
 fn sixty_four_children_come_back_through_http_many_at_once() {
     let place = Place::new();
-    let mock = Mock::start(&place);
-    let prompt = "[[FANOUT n=64 tool=subagent leaf=\"latency=300\"]]";
+    let mock = Mock::start_plain(&place);
+    let prompt = "[[FANOUT n=64 tool=subagent]]";
     let said = place.ok(&["run", "-j", "64", prompt, "--base-url", &mock.base_url(), "--model", "openai:any"]);
     assert_eq!(said.out, "fanout done results=64\n");
     let tree = place.tree();

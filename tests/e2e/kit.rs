@@ -174,8 +174,18 @@ pub(crate) struct Mock {
 }
 
 impl Mock {
+    /// One that answers at once.
     pub(crate) fn start(place: &Place) -> Self {
-        let mut server = place.start(&["mock-model"]);
+        Self::serve(place, &["mock-model", "--latency", "0"])
+    }
+
+    /// One as it comes.
+    pub(crate) fn start_plain(place: &Place) -> Self {
+        Self::serve(place, &["mock-model"])
+    }
+
+    fn serve(place: &Place, args: &[&str]) -> Self {
+        let mut server = place.start(args);
         let mut line = String::new();
         server.stdout().read_line(&mut line).expect("it says where it listens");
         let address = line.trim().trim_start_matches("listening on http://").trim_end_matches("/v1").to_owned();

@@ -31,8 +31,9 @@ pub struct Answer {
     pub text: String,
     /// The calls that it asks for: tool and arguments as JSON text.
     pub calls: Vec<(String, String)>,
-    /// How long it takes to begin.
-    pub latency: Duration,
+    /// How long it takes to begin; none takes as long as the model's answers usually do
+    /// ([`ScriptedModel::with_latency`]).
+    pub latency: Option<Duration>,
     /// The attempt fails with this, behind what it says; calls are not asked for.
     pub failure: Option<Failure>,
     /// Whether it runs into its output limit.
@@ -62,6 +63,7 @@ type Decide = dyn Fn(&View<'_>) -> Answer + Send + Sync;
 #[derive(Clone)]
 pub struct ScriptedModel {
     decide: Arc<Decide>,
+    latency: Duration,
 }
 
 impl ScriptedModel {
@@ -76,12 +78,12 @@ impl ScriptedModel {
 
     /// Plays the lead and the subagents of `impresario demo`, at a speed that a person can follow.
     pub fn demo() -> Self {
-        Self::from_fn(|view| Answer { latency: demo::latency(view), ..demo::answer(view) })
+        Self::from_fn(|view| Answer { latency: Some(demo::latency(view)), ..demo::answer(view) })
     }
 
     /// As [`ScriptedModel::demo`], with one latency for all answers.
     pub fn demo_with_latency(latency: Duration) -> Self {
-        Self::from_fn(move |view| Answer { latency, ..demo::answer(view) })
+        Self::from_fn(demo::answer).with_latency(latency)
     }
 
     /// Follows the rules of a script; directives work where no rule matches. The format is in the README.
@@ -95,7 +97,13 @@ impl ScriptedModel {
 
     /// Answers with a function.
     pub fn from_fn(decide: impl Fn(&View<'_>) -> Answer + Send + Sync + 'static) -> Self {
-        Self { decide: Arc::new(decide) }
+        Self { decide: Arc::new(decide), latency: Duration::ZERO }
+    }
+
+    /// Sets how long an answer that does not say so itself takes to begin; by default it begins at once.
+    #[must_use]
+    pub fn with_latency(self, latency: Duration) -> Self {
+        Self { latency, ..self }
     }
 }
 
@@ -111,11 +119,12 @@ impl Model for ScriptedModel {
     }
 
     fn stream(&self, request: ModelRequest) -> BoxFuture<'static, Result<ChunkStream, Failure>> {
-        let decide = Arc::clone(&self.decide);
+        let (decide, latency) = (Arc::clone(&self.decide), self.latency);
         async move {
             let answer = decide(&View::new(&request));
-            if !answer.latency.is_zero() {
-                tokio::time::sleep(answer.latency).await;
+            let latency = answer.latency.unwrap_or(latency);
+            if !latency.is_zero() {
+                tokio::time::sleep(latency).await;
             }
             match answer.failure.clone() {
                 Some(failure) if answer.text.is_empty() && answer.reasoning.is_empty() => Err(failure),

@@ -195,7 +195,7 @@ async fn a_failure_in_the_middle_comes_behind_what_was_said() {
 
 #[tokio::test]
 async fn shutting_the_server_down_breaks_off_answers_that_are_under_way() {
-    let slow = Answer { latency: Duration::from_secs(3600), ..Answer::text("late") };
+    let slow = Answer { latency: Some(Duration::from_secs(3600)), ..Answer::text("late") };
     let served = start(ScriptedModel::from_fn(move |_| slow.clone())).await;
     let client = served.client();
     let asked = tokio::spawn(async move { ask(&client, vec![Message::user("1", "x")]).await });

@@ -288,6 +288,10 @@ pub(crate) struct MockArgs {
     /// What it says: `builtin`, `demo`, or a file
     #[arg(long, value_name = "FILE", default_value = "builtin")]
     pub(crate) script: String,
+    /// How many milliseconds pass before an answer begins, where the script or the directive does not say; models of
+    /// real servers take about as long. 0 measures what is left: the runtime itself
+    #[arg(long, value_name = "MS", default_value_t = 200)]
+    pub(crate) latency: u64,
 }
 
 /// `doctor`

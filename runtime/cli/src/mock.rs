@@ -1,6 +1,7 @@
 //! `mock-model`: the scripted model as an OpenAI-compatible server on loopback.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::args::MockArgs;
 use crate::backend;
@@ -12,7 +13,7 @@ use crate::signals::Signals;
 
 /// Serves until SIGINT or SIGTERM.
 pub(crate) async fn mock_model(args: &MockArgs) -> Result<Exit, Failed> {
-    let model = backend::scripted(&Script::named(&args.script))?;
+    let model = backend::scripted(&Script::named(&args.script))?.with_latency(Duration::from_millis(args.latency));
     let mut signals = Signals::new()?;
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", args.port))
         .await

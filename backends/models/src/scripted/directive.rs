@@ -35,8 +35,7 @@ pub(super) fn answer(view: &View<'_>) -> Answer {
         "TOOL" => tool(&directive, &answered),
         other => Answer::text(format!("I do not know the directive {other}. There are:\n{HELP}")),
     };
-    let latency = directive.number("latency").map_or(Duration::ZERO, Duration::from_millis);
-    Answer { latency, ..answer }
+    Answer { latency: directive.number("latency").map(Duration::from_millis), ..answer }
 }
 
 struct Directive<'a> {
@@ -330,7 +329,7 @@ mod tests {
         messages.extend(step(&[("subagent", "[root/leaf-1 completed · agent x]\nok", false)], 0));
         messages.push(Message::user("q", "[[LEAF 4 tool=ls latency=7]]"));
         let asked = answer(&View::new(&request(messages.clone())));
-        assert_eq!((asked.calls, asked.latency), (vec![("ls".into(), "{}".into())], Duration::from_millis(7)));
+        assert_eq!((asked.calls, asked.latency), (vec![("ls".into(), "{}".into())], Some(Duration::from_millis(7))));
         messages.extend(step(&[("ls", "a.txt\nb.txt", false)], 1));
         assert_eq!(answer(&View::new(&request(messages))).text, "leaf 4: a.txt");
     }

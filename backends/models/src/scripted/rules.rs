@@ -106,8 +106,7 @@ struct Rule {
     text: String,
     #[serde(default)]
     calls: Vec<RuleCall>,
-    #[serde(default)]
-    latency_ms: u64,
+    latency_ms: Option<u64>,
     fail: Option<RuleFailure>,
     #[serde(default)]
     max_tokens: bool,
@@ -236,7 +235,7 @@ impl Rule {
             reasoning: self.reasoning.clone(),
             text,
             calls: self.calls.iter().map(|call| (call.name.clone(), arguments(call))).collect(),
-            latency: Duration::from_millis(self.latency_ms),
+            latency: self.latency_ms.map(Duration::from_millis),
             failure: self.fail.as_ref().map(RuleFailure::failure),
             is_cut: self.max_tokens,
         }
