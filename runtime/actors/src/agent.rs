@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use imbl::OrdSet;
 use impresario_kernel::event::{Lane, QueueRule};
 use impresario_kernel::{
     Agent, AgentId, CallId, CallKey, CallReport, Cause, Failure, Input, Message, MessageId, Millis, Outcome, Refused,
@@ -103,6 +104,8 @@ pub(crate) struct AgentState {
     agent: Agent,
     durable: Seq,
     title: String,
+    /// What was wanted when what runs was last made to match it.
+    wanted: OrdSet<Want>,
     /// Running work; dropping a handle ends its task.
     tasks: BTreeMap<Want, Task>,
     /// Work that is wanted, with the place up to which the log must be durable before it may start.
@@ -154,6 +157,7 @@ impl Actor for AgentActor {
             agent: init.agent,
             durable: init.durable,
             title: init.title,
+            wanted: OrdSet::new(),
             tasks: BTreeMap::new(),
             gates: BTreeMap::new(),
             reconciled: None,
@@ -301,7 +305,7 @@ impl AgentState {
 
     /// The real ends that a cancel waited for did not come in time.
     fn abandon(&mut self, turn: u32) {
-        let stops: Vec<CallKey> = self.agent.wants().into_iter().filter_map(stop_of).collect();
+        let stops: Vec<CallKey> = self.agent.wants().into_iter().filter_map(stopped).collect();
         for call in stops.into_iter().filter(|call| call.turn == turn) {
             tracing::warn!(agent = %self.id, %call, "a cancelled call did not end in time and was abandoned");
             self.cancels.remove(&call);
@@ -330,7 +334,8 @@ impl AgentState {
     }
 }
 
-fn stop_of(want: Want) -> Option<CallKey> {
+/// The call that is to end.
+fn stopped(want: Want) -> Option<CallKey> {
     match want {
         Want::Stop(call) => Some(call),
         Want::Slot | Want::Sample(_) | Want::Retry(..) | Want::Run(_) => None,

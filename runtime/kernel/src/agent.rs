@@ -8,14 +8,14 @@ use crate::chunk::FinishReason;
 use crate::event::{
     Birth, CallSettled, Event, Fact, InboxSpliced, Lane, ParkReason, RequestContext, RequestHeader, TodoItem,
 };
-use crate::id::{AgentId, CallId, CallKey, MessageId, Millis, RunKey, Seq};
+use crate::id::{AgentId, CallId, CallKey, MessageId, Millis, Seq};
 use crate::inbox::{BadSplice, Inbox};
 use crate::log::{Log, OutOfOrder};
 use crate::message::Message;
 use crate::outcome::{Outcome, Spent, TurnEnd};
-use crate::spec::{Overlap, Spec};
+use crate::spec::Spec;
 use crate::surface::{Surface, SurfaceError, snapshot_text};
-use crate::turn::{Backoff, Call, CallState, Calling, Open, Phase, Said, Sampling, Stopping, Turn};
+use crate::turn::{Backoff, Call, CallState, Calling, Open, Phase, Said, Sampling, Stopping, Turn, Want};
 
 /// One agent. `decide` reads it, `apply` folds one event in, `wants` names what should be in flight.
 ///
@@ -53,21 +53,6 @@ pub(crate) struct Ended {
     pub(crate) turn: u32,
     pub(crate) end: TurnEnd,
     pub(crate) text: Option<Said>,
-}
-
-/// Work that should be in flight now.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum Want {
-    /// The right to open a turn.
-    Slot,
-    /// This attempt at a model's answer.
-    Sample(RunKey),
-    /// To be told when this time has come: the wait before this attempt is over.
-    Retry(RunKey, Millis),
-    /// This call.
-    Run(CallKey),
-    /// The real end of this call, soon.
-    Stop(CallKey),
 }
 
 /// An event that does not fit the state that its log had before it.
@@ -162,10 +147,11 @@ impl Agent {
                 self.spent.count_call(answer.usage.as_ref());
                 self.call_ids.extend(answer.message.calls().map(|(id, _, _)| id.clone()));
                 let message = Arc::clone(&answer.message);
-                self.with_open(|open| fold_answer(open, seq, message));
+                let spec = Arc::clone(&self.spec);
+                self.with_open(|open| fold_answer(open, seq, message, &spec));
             }
             Fact::ToolCalled(called) => {
-                let started = self.with_call(&called.call_id, |call| call.state = CallState::Started { at: seq });
+                let started = self.set_call(&called.call_id, CallState::Started { at: seq });
                 let stopping = self.turn.open().is_some_and(|open| open.stopping.is_some());
                 // What a cancel finds not started is logged as a call, but never runs.
                 if started && !stopping {
@@ -201,7 +187,12 @@ impl Agent {
             Fact::AgentBorn(birth) => self.be_born(birth),
             Fact::TurnStopping(stopping) => {
                 let stopping = Stopping { cause: stopping.cause.clone(), queue: stopping.queue, woken: false };
-                self.with_open(|open| open.stopping = Some(stopping));
+                self.with_open(|open| {
+                    open.stopping = Some(stopping);
+                    if let Phase::Calling(calling) = &mut open.phase {
+                        calling.stop();
+                    }
+                });
             }
             Fact::OutcomeReached(reached) => self.fold_outcome(reached.kind, reached.spent),
             Fact::SubagentDescribed(_)
@@ -246,19 +237,18 @@ impl Agent {
         }
     }
 
-    /// Changes the call `id` of the open step; `false` if there is none.
-    fn with_call(&mut self, id: &CallId, change: impl FnOnce(&mut Call)) -> bool {
+    /// Moves the call `id` of the open step on; `false` if there is none.
+    fn set_call(&mut self, id: &CallId, state: CallState) -> bool {
         let Turn::Open(open) = &mut self.turn else { return false };
+        let (turn, step, is_stopping) = (open.number, open.step, open.stopping.is_some());
         let Phase::Calling(calling) = &mut open.phase else { return false };
-        let Some(call) = calling.position(id).and_then(|at| calling.calls.get_mut(at)) else { return false };
-        change(call);
-        true
+        calling.set(id, state, |at| CallKey::at(turn, step, at), is_stopping)
     }
 
     fn fold_settled(&mut self, settled: &CallSettled) {
         self.accepted.insert(settled.message.id.clone());
         let Some(id) = answered_call(&settled.message) else { return };
-        self.with_call(&id, |call| call.state = CallState::Settled(Arc::new(settled.clone())));
+        self.set_call(&id, CallState::Settled(Arc::new(settled.clone())));
         if settled.concludes {
             self.with_open(|open| open.concludes = true);
         }
@@ -268,14 +258,7 @@ impl Agent {
         // A child's outcome may come as a result or as a message, under one id: once is enough.
         self.accepted.insert(message.id.clone());
         let Some(id) = answered_call(message) else { return };
-        self.with_call(&id, |call| call.state = CallState::Answered);
-        self.with_open(|open| {
-            if let Phase::Calling(calling) = &mut open.phase {
-                while calling.calls.get(calling.answered).is_some_and(|call| call.state == CallState::Answered) {
-                    calling.answered += 1;
-                }
-            }
-        });
+        self.set_call(&id, CallState::Answered);
     }
 
     fn fold_splice(&mut self, splice: &InboxSpliced) {
@@ -341,20 +324,21 @@ fn fold_chunks(open: &mut Open, event: &Event) {
     }
 }
 
-fn fold_answer(open: &mut Open, seq: Seq, message: Arc<Message>) {
+fn fold_answer(open: &mut Open, seq: Seq, message: Arc<Message>, spec: &Spec) {
     let calls: Vector<Call> = message
         .calls()
         .map(|(id, name, arguments)| Call {
             id: id.clone(),
             name: Arc::clone(name),
             arguments: Arc::clone(arguments),
+            overlap: spec.overlap_of(name),
             state: CallState::Waiting,
         })
         .collect();
     if !message.text().is_empty() {
         open.text = Some(Said { at: seq, message });
     }
-    open.phase = Phase::Calling(Calling { from: seq, calls, answered: 0 });
+    open.phase = Phase::Calling(Calling::new(seq, calls));
 }
 
 fn answered_call(message: &Message) -> Option<CallId> {
@@ -450,29 +434,21 @@ impl Agent {
     pub fn parent(&self) -> Option<&AgentId> {
         self.birth.as_ref().and_then(|birth| birth.parent.as_ref())
     }
-
-    pub(crate) fn overlap(&self, tool: &str) -> Overlap {
-        self.spec.overlap.get(tool).copied().unwrap_or(Overlap::Exclusive)
-    }
 }
 
 /// What should be in flight.
 impl Agent {
-    /// The work that this state calls for; empty exactly at rest.
-    pub fn wants(&self) -> Vec<Want> {
+    /// The work that this state calls for; empty exactly at rest. What is the same as before is shared with the set of
+    /// before, so that comparing the two costs what has changed.
+    pub fn wants(&self) -> OrdSet<Want> {
         let Turn::Open(open) = &self.turn else {
-            return if self.wants_turn() { vec![Want::Slot] } else { vec![] };
+            return self.wants_turn().then_some(Want::Slot).into_iter().collect();
         };
         match &open.phase {
-            Phase::Between => vec![],
-            Phase::Sampling(sampling) => vec![Want::Sample(open.run_of(sampling.attempt))],
-            Phase::Backoff(backoff) => vec![Want::Retry(open.run_of(backoff.retry), backoff.until)],
-            Phase::Calling(calling) => {
-                let started = calling.calls.iter().enumerate().skip(calling.answered);
-                let started = started.filter(|(_, call)| matches!(call.state, CallState::Started { .. }));
-                let want = if open.stopping.is_some() { Want::Stop } else { Want::Run };
-                started.map(|(index, _)| want(open.key(index))).collect()
-            }
+            Phase::Between => OrdSet::new(),
+            Phase::Sampling(sampling) => OrdSet::unit(Want::Sample(open.run_of(sampling.attempt))),
+            Phase::Backoff(backoff) => OrdSet::unit(Want::Retry(open.run_of(backoff.retry), backoff.until)),
+            Phase::Calling(calling) => calling.wants().clone(),
         }
     }
 
@@ -486,9 +462,7 @@ impl Agent {
         let Turn::Open(open) = &self.turn else { return false };
         let Phase::Calling(calling) = &open.phase else { return true };
         // Everything that may start has started, so what waits waits for something that runs.
-        let mut started = calling.calls.iter().filter(|call| matches!(call.state, CallState::Started { .. }));
-        let works = started.any(|call| self.overlap(&call.name) != Overlap::Delegation);
-        calling.is_answered() || works
+        calling.is_answered() || calling.is_working()
     }
 
     /// Whether nothing is in flight and nothing that waits would start something.

@@ -97,7 +97,8 @@ impl Assembler {
     }
 
     fn part(&mut self, index: u32, new: Body) -> &mut Part {
-        let at = self.parts.iter().position(|part| part.index == index).unwrap_or_else(|| {
+        // Pieces come in order, or nearly so: the last parts are looked at first.
+        let at = self.parts.iter().rposition(|part| part.index == index).unwrap_or_else(|| {
             self.parts.push(Part { index, body: new });
             self.parts.len() - 1
         });

@@ -74,7 +74,7 @@ pub enum Input {
         /// Anything: spreads the waits of many agents.
         dice: u64,
     },
-    /// The time of a [`crate::agent::Want::Retry`] has come.
+    /// The time of a [`crate::turn::Want::Retry`] has come.
     RetryDue {
         /// The attempt that may start.
         run: RunKey,

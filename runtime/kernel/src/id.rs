@@ -154,6 +154,13 @@ pub struct CallKey {
     pub index: u32,
 }
 
+impl CallKey {
+    /// The call at a place, from 0, of a step.
+    pub(crate) fn at(turn: u32, step: u32, index: usize) -> Self {
+        Self { turn, step, index: u32::try_from(index).unwrap_or(u32::MAX) }
+    }
+}
+
 impl fmt::Display for CallKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "call_{}.{}.{}", self.turn, self.step, self.index)

@@ -3,7 +3,7 @@
 //! An oracle that shares nothing with the machine that it watches: it reads events and keeps its own small state. The
 //! tests run it after every step, `sessions verify` runs it over what is stored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -77,6 +77,10 @@ struct OpenStep {
     number: u32,
     /// Calls of the answer, in order, with what is known of each.
     calls: Vec<(CallId, CallProgress)>,
+    /// Where each call stands.
+    places: BTreeMap<CallId, usize>,
+    /// Those that have no result.
+    unanswered: BTreeSet<usize>,
     answered: bool,
     retries: BTreeMap<String, u32>,
     waits_for_retry: Option<(String, u32)>,
@@ -243,7 +247,7 @@ impl Oracle {
         if message.role == Role::Assistant {
             self.report("MSG-1", Some(at), "a user message that the assistant says");
         }
-        let between = self.step().is_some_and(|step| step.calls.iter().any(|(_, call)| call.results == 0));
+        let between = self.step().is_some_and(|step| !step.unanswered.is_empty());
         if between {
             self.report("CALL-3", Some(at), "context between calls and their results");
         }
@@ -255,6 +259,8 @@ impl Oracle {
         let twice = step.answered;
         step.answered = true;
         step.calls = answer.message.calls().map(|(id, _, _)| (id.clone(), CallProgress::default())).collect();
+        step.places = step.calls.iter().enumerate().rev().map(|(place, (id, _))| (id.clone(), place)).collect();
+        step.unanswered = (0..step.calls.len()).collect();
         if answer.interrupted && !step.calls.is_empty() {
             self.report("CALL-4", Some(at), "an answer that was cut off asks for calls");
         }
@@ -265,7 +271,7 @@ impl Oracle {
 
     fn tool_called(&mut self, at: Seq, call: &CallId) {
         let Some(step) = self.step() else { return };
-        let Some((_, progress)) = step.calls.iter_mut().find(|(id, _)| id == call) else {
+        let Some((_, progress)) = step.places.get(call).and_then(|&place| step.calls.get_mut(place)) else {
             // The reference tolerates a stray call; ours never writes one.
             return;
         };
@@ -286,12 +292,13 @@ impl Oracle {
         let Some(call) = call else { return self.report("MSG-2", Some(at), "a result that names no call") };
         let not_started = result.error.as_ref().is_some_and(|error| error.code == "TOOL_NOT_STARTED");
         let Some(step) = self.step() else { return };
-        let early = step.calls.iter().position(|(_, call)| call.results == 0);
-        let Some(position) = step.calls.iter().position(|(id, _)| *id == call) else {
+        let early = step.unanswered.first().copied();
+        let Some(&position) = step.places.get(&call) else {
             return self.report("CALL-5", Some(at), format!("a result of call {call}, which was not asked for"));
         };
         let progress = &mut step.calls[position].1;
         progress.results += 1;
+        step.unanswered.remove(&position);
         let progress = *progress;
         if progress.results > 1 {
             self.report("CALL-1", Some(at), format!("call {call} has {} results", progress.results));

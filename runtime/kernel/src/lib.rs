@@ -22,7 +22,7 @@ pub mod tree;
 pub mod turn;
 pub mod wire;
 
-pub use agent::{Agent, Broken, Want};
+pub use agent::{Agent, Broken};
 pub use chunk::{Chunk, ChunkRun, FinishReason, RunKind};
 pub use decide::{CallReport, Input, Refused};
 pub use event::*;
@@ -32,3 +32,4 @@ pub use log::Log;
 pub use message::{Block, Message, Role, Source};
 pub use outcome::{Cause, Failure, Outcome, OutcomeKind, Spent, TurnEnd, Usage};
 pub use spec::{Overlap, RetryPolicy, Spec, TurnLimits};
+pub use turn::Want;

@@ -42,6 +42,11 @@ impl Spec {
             retry: RetryPolicy::default(),
         }
     }
+
+    /// How calls of `tool` may overlap.
+    pub(crate) fn overlap_of(&self, tool: &str) -> Overlap {
+        self.overlap.get(tool).copied().unwrap_or(Overlap::Exclusive)
+    }
 }
 
 /// The ceilings of a turn.

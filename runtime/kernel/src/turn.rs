@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use imbl::Vector;
+use imbl::{OrdMap, OrdSet, Vector};
 
 use crate::assembler::Assembler;
 use crate::event::{CallSettled, QueueRule, SeqRanges};
 use crate::id::{CallId, CallKey, Millis, RunKey, Seq};
 use crate::message::Message;
 use crate::outcome::{Cause, Failure, Spent};
+use crate::spec::Overlap;
 
 /// How far an agent's turn is.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -100,7 +101,22 @@ pub struct Backoff {
     pub failure: Failure,
 }
 
-/// The calls of one answer.
+/// Work that should be in flight now.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Want {
+    /// The right to open a turn.
+    Slot,
+    /// This attempt at a model's answer.
+    Sample(RunKey),
+    /// To be told when this time has come: the wait before this attempt is over.
+    Retry(RunKey, Millis),
+    /// This call.
+    Run(CallKey),
+    /// The real end of this call, soon.
+    Stop(CallKey),
+}
+
+/// The calls of one answer. What is asked of it costs the same however many there are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calling {
     /// The `assistant/message` that asks for them.
@@ -109,6 +125,14 @@ pub struct Calling {
     pub calls: Vector<Call>,
     /// How many of them, from the first on, have their result.
     pub answered: usize,
+    /// Where each stands.
+    places: OrdMap<CallId, usize>,
+    /// Those that have not started.
+    waiting: OrdSet<usize>,
+    /// Those that run and do more than wait for other agents.
+    working: OrdSet<usize>,
+    /// What those that run call for.
+    wants: OrdSet<Want>,
 }
 
 /// One call.
@@ -120,6 +144,8 @@ pub struct Call {
     pub name: Arc<str>,
     /// The arguments as the model wrote them.
     pub arguments: Arc<str>,
+    /// How it may overlap with the others.
+    pub overlap: Overlap,
     /// How far it is.
     pub state: CallState,
 }
@@ -170,18 +196,108 @@ impl Open {
 
     /// The key of the call at `index`.
     pub(crate) fn key(&self, index: usize) -> CallKey {
-        CallKey { turn: self.number, step: self.step, index: u32::try_from(index).unwrap_or(u32::MAX) }
+        CallKey::at(self.number, self.step, index)
     }
 }
 
 impl Calling {
-    /// Where the call `id` stands.
-    pub(crate) fn position(&self, id: &CallId) -> Option<usize> {
-        self.calls.iter().position(|call| call.id == *id)
+    /// The calls of the answer at `from`; none has started.
+    pub(crate) fn new(from: Seq, calls: Vector<Call>) -> Self {
+        // Of calls that share an id, which no log of ours has, the first one is meant.
+        let places = calls.iter().enumerate().rev().map(|(at, call)| (call.id.clone(), at)).collect();
+        let waiting = (0..calls.len()).collect();
+        Self { from, calls, answered: 0, places, waiting, working: OrdSet::new(), wants: OrdSet::new() }
+    }
+
+    /// The same calls, as if nothing had been done about them.
+    pub(crate) fn restarted(&self) -> Self {
+        let waiting = |call: &Call| Call { state: CallState::Waiting, ..call.clone() };
+        Self::new(self.from, self.calls.iter().map(waiting).collect())
+    }
+
+    /// Moves the call `id` on; `false` if it is not one of these. `key` makes its key of its place.
+    pub(crate) fn set(
+        &mut self,
+        id: &CallId,
+        state: CallState,
+        key: impl Fn(usize) -> CallKey,
+        is_stopping: bool,
+    ) -> bool {
+        let Some(&at) = self.places.get(id) else { return false };
+        let Some(call) = self.calls.get_mut(at) else { return false };
+        let key = key(at);
+        self.waiting.remove(&at);
+        match &state {
+            CallState::Started { .. } => {
+                if call.overlap != Overlap::Delegation {
+                    self.working.insert(at);
+                }
+                self.wants.insert(if is_stopping { Want::Stop(key) } else { Want::Run(key) });
+            }
+            CallState::Waiting | CallState::Settled(_) | CallState::Answered => {
+                self.working.remove(&at);
+                self.wants.remove(&Want::Run(key));
+                self.wants.remove(&Want::Stop(key));
+            }
+        }
+        if state == CallState::Waiting {
+            self.waiting.insert(at);
+        }
+        call.state = state;
+        while self.calls.get(self.answered).is_some_and(|call| call.state == CallState::Answered) {
+            self.answered += 1;
+        }
+        true
+    }
+
+    /// What runs is to end.
+    pub(crate) fn stop(&mut self) {
+        let stop = |want: &Want| match want {
+            Want::Run(call) => Want::Stop(*call),
+            other => *other,
+        };
+        self.wants = self.wants.iter().map(stop).collect();
+    }
+
+    /// What the calls that run call for.
+    pub(crate) fn wants(&self) -> &OrdSet<Want> {
+        &self.wants
     }
 
     /// Whether every call has its result.
     pub fn is_answered(&self) -> bool {
         self.answered == self.calls.len()
+    }
+
+    /// Whether a call runs that does more than wait for other agents.
+    pub(crate) fn is_working(&self) -> bool {
+        !self.working.is_empty()
+    }
+
+    /// The waiting calls that may start now, in the model's order, when `parallel_max` may run beside each other.
+    /// Exclusive ones are barriers; those that only wait for other agents count for nothing.
+    pub(crate) fn startable(&self, parallel_max: usize) -> Vec<usize> {
+        let overlap = |at: &usize| self.calls.get(*at).map(|call| call.overlap);
+        // Calls start in order, so whatever runs stands before whatever waits.
+        if self.working.iter().any(|at| overlap(at) == Some(Overlap::Exclusive)) {
+            return vec![];
+        }
+        let mut pool = parallel_max.max(1).saturating_sub(self.working.len());
+        let mut is_first = self.wants.is_empty();
+        let mut startable = vec![];
+        for at in &self.waiting {
+            match overlap(at) {
+                Some(Overlap::Exclusive) => {
+                    startable.extend(is_first.then_some(*at));
+                    break;
+                }
+                Some(Overlap::Parallel) if pool == 0 => break,
+                Some(Overlap::Parallel) => pool -= 1,
+                Some(Overlap::Delegation) | None => {}
+            }
+            startable.push(*at);
+            is_first = false;
+        }
+        startable
     }
 }

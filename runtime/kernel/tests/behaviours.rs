@@ -96,14 +96,14 @@ fn b053_steering_joins_the_next_step_of_the_running_turn() {
 fn b054_steering_an_idle_agent_opens_a_turn() {
     let mut script = Script::new();
     script.deliver(Lane::NextStep, true, "go");
-    assert_eq!(script.agent.wants(), [Want::Slot]);
+    assert_eq!(script.wants(), [Want::Slot]);
 }
 
 #[test]
 fn b055_injecting_into_an_idle_agent_runs_nothing() {
     let mut script = Script::new();
     script.deliver(Lane::NextStep, false, "know this");
-    assert_eq!(script.agent.wants(), []);
+    assert_eq!(script.wants(), []);
     assert_eq!(script.agent.inbox().len(), 1);
 }
 
@@ -164,7 +164,7 @@ fn what_is_amended_while_it_is_parked_stays_parked() {
     script.followup("two");
     script.cancel(QueueRule::Park);
     script.tell(Input::Amend { id: "m-two".into(), with: Some(Arc::new(Message::user("x", "instead"))) });
-    assert_eq!(script.agent.wants(), []);
+    assert_eq!(script.wants(), []);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn b062_what_waited_when_the_process_died_is_there_and_nothing_runs() {
     script.followup("two");
     script.crash();
     assert_eq!(script.agent.inbox().len(), 1);
-    assert_eq!(script.agent.wants(), []);
+    assert_eq!(script.wants(), []);
     assert!(script.agent.parked().is_some(), "and it says why");
     script.followup("three");
     script.slot();
@@ -287,7 +287,7 @@ fn b081_a_cancel_while_a_retry_waits_ends_the_turn_without_it() {
     script.cancel(QueueRule::Run);
     assert_eq!(script.only("turn/end"), ["turn/end aborted"]);
     assert_eq!(script.only("llm/retry-started"), Vec::<String>::new());
-    assert_eq!(script.agent.wants(), []);
+    assert_eq!(script.wants(), []);
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn b088_what_a_cancel_parks_waits_and_runs_before_the_next_prompt() {
     let mut script = Script::told("one");
     script.followup("two");
     script.cancel(QueueRule::Park);
-    assert_eq!(script.agent.wants(), []);
+    assert_eq!(script.wants(), []);
     script.followup("three");
     script.slot();
     assert_eq!(script.only("user/message").last().unwrap(), "user/message two");
@@ -347,7 +347,7 @@ fn b089_what_wakes_while_a_cancel_converges_is_not_lost() {
     script.followup("two");
     script.settle("a");
     assert_eq!(script.only("turn/end"), ["turn/end aborted"]);
-    assert_eq!(script.agent.wants(), [Want::Slot]);
+    assert_eq!(script.wants(), [Want::Slot]);
 }
 
 #[test]
@@ -456,7 +456,7 @@ fn b122_after_a_cancel_every_call_has_a_result_and_the_rest_were_not_started() {
     let mut script = Script::told("go");
     script.model((1..=4).map(|n| call(n, &format!("c{n}"), "read")).collect());
     script.cancel(QueueRule::Run);
-    let stops = script.agent.wants().iter().filter(|want| matches!(want, Want::Stop(_))).count();
+    let stops = script.wants().iter().filter(|want| matches!(want, Want::Stop(_))).count();
     assert_eq!(stops, 2, "what runs is asked to end");
     script.settle("c1");
     script.settle("c2");
@@ -495,7 +495,7 @@ fn ids_that_a_provider_uses_twice_are_made_unique() {
 #[test]
 fn a_late_report_changes_nothing() {
     let mut script = Script::told("go");
-    let [Want::Sample(run)] = script.agent.wants()[..] else { panic!("a model is asked") };
+    let [Want::Sample(run)] = script.wants()[..] else { panic!("a model is asked") };
     script.model(answer("done"));
     let before = script.log();
     script.refused(Input::ModelSettled { run, result: Ok(()), dice: 0 });
@@ -536,7 +536,7 @@ fn a_stop_behind_an_interrupt_parks_what_the_interrupt_would_have_run() {
     script.cancel(QueueRule::Park);
     script.settle("a");
     assert_eq!(script.only("turn/end"), ["turn/end aborted"]);
-    assert_eq!(script.agent.wants(), []);
+    assert_eq!(script.wants(), []);
 }
 
 #[test]
@@ -545,7 +545,7 @@ fn an_inbox_that_was_emptied_wakes_nobody() {
     script.followup("go");
     script.tell(Input::Amend { id: "m-go".into(), with: None });
     script.deliver(Lane::NextStep, false, "know this");
-    assert_eq!(script.agent.wants(), []);
+    assert_eq!(script.wants(), []);
 }
 
 #[test]

@@ -29,6 +29,10 @@ fn tell(agent: &mut Agent, input: Input) {
     agent.tell(input, Millis(5)).unwrap();
 }
 
+fn wants(agent: &Agent) -> Vec<Want> {
+    agent.wants().into_iter().collect()
+}
+
 /// A parent that has asked for two subagents and has the answer of the second.
 fn parent() -> Agent {
     let mut agent = Agent::new(spec());
@@ -36,7 +40,7 @@ fn parent() -> Agent {
     let message = Arc::new(Message::user("m1", "delegate"));
     tell(&mut agent, Input::Deliver { lane: Lane::NextTurn, wakes: true, message });
     tell(&mut agent, Input::SlotGranted);
-    let [Want::Sample(run)] = agent.wants()[..] else { panic!("a model is asked first") };
+    let [Want::Sample(run)] = wants(&agent)[..] else { panic!("a model is asked first") };
     let call = |index, id: &str| Chunk::ToolCallDelta {
         index,
         id: id.into(),
@@ -48,7 +52,7 @@ fn parent() -> Agent {
     let chunks = chunks.into_iter().map(|chunk| (Millis(5), chunk)).collect();
     tell(&mut agent, Input::ChunksArrived { run, chunks });
     tell(&mut agent, Input::ModelSettled { run, result: Ok(()), dice: 0 });
-    let [Want::Run(_), Want::Run(second)] = agent.wants()[..] else { panic!("both calls run at once") };
+    let [Want::Run(_), Want::Run(second)] = wants(&agent)[..] else { panic!("both calls run at once") };
     let report = CallReport { content: vec![Block::text("done")], ..CallReport::default() };
     tell(&mut agent, Input::CallSettled { call: second, report });
     agent

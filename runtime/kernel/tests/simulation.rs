@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use impresario_kernel::agent::Want;
+use impresario_kernel::Want;
 use impresario_kernel::event::{Authority, Context};
 use impresario_kernel::invariant::Oracle;
 use impresario_kernel::{
@@ -134,7 +134,7 @@ impl World {
 
     /// Does one thing that the agent wants.
     fn perform(&mut self, calls: bool) {
-        let wants = self.agent.wants();
+        let wants: Vec<Want> = self.agent.wants().into_iter().collect();
         if wants.is_empty() {
             return;
         }

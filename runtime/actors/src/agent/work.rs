@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use impresario_kernel::{CallKey, CallReport, Input, Millis, RunKey, Want};
+use imbl::OrdSet;
+use imbl::ordset::DiffItem;
+use impresario_kernel::{CallKey, CallReport, Input, Millis, RunKey, Seq, Want};
 use impresario_seams::{ModelRequest, ModelScope};
 use ractor::ActorRef;
 use serde_json::json;
@@ -34,38 +36,43 @@ impl AgentState {
     }
 
     fn reconcile_once(&mut self, myself: &ActorRef<AgentMessage>) {
-        let mut wanted = self.agent.wants();
-        wanted.sort_unstable();
-        let is_wanted = |want: &Want| wanted.binary_search(want).is_ok();
-        self.gates.retain(|want, _| is_wanted(want));
-        self.buffers.retain(|run, _| is_wanted(&Want::Sample(*run)));
-        let has_stops = wanted.iter().any(|want| matches!(want, Want::Stop(_)));
-        // Both are in order, so one walk along both finds what to end and one what to start.
-        let mut at = 0;
-        self.tasks.retain(|want, _| {
-            at += wanted[at..].iter().take_while(|wanted| *wanted < want).count();
-            wanted.get(at) == Some(want) || (has_stops && stop_of(want).is_some_and(|stop| is_wanted(&stop)))
-        });
-        let mut running = self.tasks.keys().peekable();
-        wanted.retain(|want| {
-            while running.next_if(|other| *other < want).is_some() {}
-            running.peek() != Some(&want)
-        });
+        let wanted = self.agent.wants();
+        let before = std::mem::replace(&mut self.wanted, wanted.clone());
         let next = self.agent.log().next_seq();
-        for want in wanted {
+        // What did not change is shared by both sets and is not looked at.
+        for change in before.diff(&wanted) {
+            match change {
+                DiffItem::Add(want) => {
+                    self.gates.insert(*want, next);
+                }
+                DiffItem::Remove(want) => self.end(*want, &wanted),
+            }
+        }
+        let open: Vec<(Want, Seq)> = self.gates.iter().map(|(want, gate)| (*want, *gate)).collect();
+        for (want, gate) in open {
             // To stop something needs nobody's leave.
             if let Want::Stop(call) = want {
+                self.gates.remove(&want);
                 self.stop(call);
                 self.tasks.insert(want, Task::Delegated);
-                continue;
-            }
-            let gate = *self.gates.entry(want).or_insert(next);
-            if self.durable >= gate && self.has_slot_for(want) {
+            } else if self.durable >= gate && self.has_slot_for(want) {
                 self.gates.remove(&want);
                 let task = self.start(myself, want);
                 self.tasks.insert(want, task);
             }
         }
+    }
+
+    /// Ends what is no longer wanted. A call that is being stopped still runs: it is ended with its stop.
+    fn end(&mut self, want: Want, wanted: &OrdSet<Want>) {
+        self.gates.remove(&want);
+        match want {
+            Want::Run(call) if wanted.contains(&Want::Stop(call)) => return,
+            Want::Stop(call) => drop(self.tasks.remove(&Want::Run(call))),
+            Want::Sample(run) => drop(self.buffers.remove(&run)),
+            Want::Run(_) | Want::Slot | Want::Retry(..) => {}
+        }
+        self.tasks.remove(&want);
     }
 
     /// Whether `want` may start now as far as slots go; asks for one otherwise.
@@ -254,14 +261,6 @@ impl AgentState {
             let turn = settled.outcome.turn;
             self.follow(super::Effect::Delivered { child: settled.child, turn });
         }
-    }
-}
-
-/// A call that is being stopped is still running: the want that keeps its task.
-fn stop_of(want: &Want) -> Option<Want> {
-    match want {
-        Want::Run(call) => Some(Want::Stop(*call)),
-        Want::Slot | Want::Sample(_) | Want::Retry(..) | Want::Stop(_) => None,
     }
 }
 

@@ -12,7 +12,6 @@ use crate::id::{CallKey, MessageId, Millis};
 use crate::inbox::insertion;
 use crate::message::{Block, Message};
 use crate::outcome::TurnEnd;
-use crate::spec::Overlap;
 use crate::turn::{Call, CallState, Calling, Open, Phase};
 
 impl Agent {
@@ -55,39 +54,9 @@ impl Agent {
 
     /// The waiting calls that may start now, in the model's order.
     fn startable(&self) -> Vec<usize> {
-        let Some((open, calling)) = self.calling() else { return vec![] };
-        if open.stopping.is_some() {
-            return vec![];
-        }
-        let mut pool = self.spec.limits.parallel_calls.max(1);
-        let mut startable = vec![];
-        let mut unsettled_before = false;
-        for (index, call) in calling.calls.iter().enumerate() {
-            let overlap = self.overlap(&call.name);
-            match &call.state {
-                CallState::Settled(_) | CallState::Answered => continue,
-                CallState::Started { .. } => match overlap {
-                    Overlap::Exclusive => break,
-                    Overlap::Parallel => pool = pool.saturating_sub(1),
-                    Overlap::Delegation => {}
-                },
-                CallState::Waiting => match overlap {
-                    Overlap::Exclusive if unsettled_before => break,
-                    Overlap::Exclusive => {
-                        startable.push(index);
-                        break;
-                    }
-                    Overlap::Parallel if pool == 0 => break,
-                    Overlap::Parallel => {
-                        pool -= 1;
-                        startable.push(index);
-                    }
-                    Overlap::Delegation => startable.push(index),
-                },
-            }
-            unsettled_before = true;
-        }
-        startable
+        let parallel_max = self.spec.limits.parallel_calls;
+        let going_on = self.calling().filter(|(open, _)| open.stopping.is_none());
+        going_on.map_or_else(Vec::new, |(_, calling)| calling.startable(parallel_max))
     }
 }
 

@@ -27,8 +27,7 @@ impl Agent {
             open.stopping = None;
             open.concludes = false;
             if let Phase::Calling(calling) = &mut open.phase {
-                calling.answered = 0;
-                calling.calls.iter_mut().for_each(|call| call.state = CallState::Waiting);
+                *calling = calling.restarted();
             }
         }
         Some((child, until))

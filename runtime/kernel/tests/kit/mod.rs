@@ -103,6 +103,11 @@ impl Script {
         self.tell(Input::Deliver { lane, wakes, message: Arc::new(Message::user(id, said)) });
     }
 
+    /// What should be in flight, in order.
+    pub(crate) fn wants(&self) -> Vec<Want> {
+        self.agent.wants().into_iter().collect()
+    }
+
     pub(crate) fn slot(&mut self) {
         self.tell(Input::SlotGranted);
     }
@@ -113,7 +118,7 @@ impl Script {
 
     /// Some of the model's answer.
     pub(crate) fn chunks(&mut self, chunks: Vec<Chunk>) {
-        let [Want::Sample(run)] = self.agent.wants()[..] else { panic!("no model is asked: {:?}", self.agent.wants()) };
+        let [Want::Sample(run)] = self.wants()[..] else { panic!("no model is asked: {:?}", self.wants()) };
         self.tell(Input::ChunksArrived { run, chunks: chunks.into_iter().map(|chunk| (Millis(2), chunk)).collect() });
     }
 
@@ -122,13 +127,13 @@ impl Script {
         if !chunks.iter().any(|chunk| matches!(chunk, Chunk::Finish { .. })) {
             chunks.push(Chunk::Finish { reason: FinishReason::Stop, replay_state: None });
         }
-        let [Want::Sample(run)] = self.agent.wants()[..] else { panic!("no model is asked: {:?}", self.agent.wants()) };
+        let [Want::Sample(run)] = self.wants()[..] else { panic!("no model is asked: {:?}", self.wants()) };
         self.chunks(chunks);
         self.tell(Input::ModelSettled { run, result: Ok(()), dice: 0 });
     }
 
     pub(crate) fn retry(&mut self) {
-        let [Want::Retry(run, _)] = self.agent.wants()[..] else { panic!("no retry waits") };
+        let [Want::Retry(run, _)] = self.wants()[..] else { panic!("no retry waits") };
         self.tell(Input::RetryDue { run });
     }
 
