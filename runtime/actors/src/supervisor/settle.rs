@@ -14,9 +14,7 @@ impl SupervisorState {
     pub(super) fn turn_ended(&mut self, agent: &AgentId, outcome: Arc<Outcome>) {
         let Some(tree) = self.tree_of(agent) else { return };
         let turn = outcome.turn;
-        if let Some(entry) = tree.agents.get_mut(agent) {
-            entry.outcome = Some(outcome);
-        }
+        tree.settle(agent, outcome);
         let Some(parent) = tree.tree.node(agent).and_then(|node| node.parent.clone()) else { return };
         if tree.agents.get(&parent).is_none_or(|entry| !entry.is_live) {
             // Nobody is there to take it; the next opening hands it on.
@@ -25,7 +23,7 @@ impl SupervisorState {
         if tree.tree.is_delivered(agent, turn) || !tree.undelivered.insert((agent.clone(), turn)) {
             return;
         }
-        let call = tree.foreground.remove(agent);
+        let call = tree.take_answered_by(agent);
         // A wait brings it.
         if call.is_none() && tree.waits.iter().any(|wait| covers(tree, wait, agent)) {
             self.end_waits(&parent);
@@ -57,8 +55,8 @@ impl SupervisorState {
         let Some(tree) = self.tree_of(parent) else { return };
         let Some(node) = tree.tree.node(parent) else { return };
         let is_held = |child: &&AgentId| {
-            tree.undelivered.iter().any(|(id, _)| id == *child)
-                && !tree.foreground.contains_key(*child)
+            tree.is_undelivered(child)
+                && tree.answered_by(child).is_none()
                 && !tree.waits.iter().any(|wait| covers(tree, wait, child))
         };
         let held: Vec<AgentId> = node.children.iter().filter(is_held).cloned().collect();
@@ -69,7 +67,10 @@ impl SupervisorState {
         let journal = self.journal.clone();
         let Some(tree) = self.tree_of(child) else { return };
         // A later outcome of the same child carries what an earlier one had to say.
-        tree.undelivered.retain(|(id, earlier)| id != child || *earlier > turn);
+        let told: Vec<_> = tree.undelivered.range((child.clone(), 0)..=(child.clone(), turn)).cloned().collect();
+        for told in &told {
+            tree.undelivered.remove(told);
+        }
         if !tree.tree.is_delivered(child, turn) {
             tree.record(&journal, Fact::TreeDelivered(TreeDelivered { child: child.clone(), turn }));
         }
@@ -114,11 +115,11 @@ impl SupervisorState {
         let Some(tree) = self.tree_of(&wait.parent) else { return };
         let mut result = WaitResult { done: vec![], pending: vec![] };
         for child in targets(tree, wait) {
-            match tree.settled(&child) {
+            match tree.settled(child) {
                 Some(settled) => result.done.push(settled),
                 None => {
-                    let path = tree.tree.node(&child).map(|node| node.path.clone());
-                    result.pending.extend(path.map(|path| (child, path)));
+                    let path = tree.tree.node(child).map(|node| node.path.clone());
+                    result.pending.extend(path.map(|path| (child.clone(), path)));
                 }
             }
         }
@@ -133,11 +134,7 @@ impl SupervisorState {
     /// A call that waits for other agents is to end.
     pub(super) fn stop_call(&mut self, parent: &AgentId, call: CallKey) {
         let Some(tree) = self.tree_of(parent) else { return };
-        let child = tree.foreground.iter().find_map(|(child, key)| {
-            let is_its = *key == call && tree.tree.node(child).is_some_and(|node| node.parent.as_ref() == Some(parent));
-            is_its.then(|| child.clone())
-        });
-        if let Some(child) = child {
+        if let Some(child) = tree.child_of_call(parent, call) {
             return self.cancel_child(&child);
         }
         let waited = tree.waits.iter().position(|wait| wait.parent == *parent && wait.call == call);
@@ -152,13 +149,17 @@ impl SupervisorState {
 }
 
 /// The children that a wait is about.
-fn targets(tree: &TreeState, wait: &Wait) -> Vec<AgentId> {
-    let Some(node) = tree.tree.node(&wait.parent) else { return vec![] };
-    let is_meant = |child: &&AgentId| match &wait.args.agents {
-        None => tree.agents.get(*child).is_some_and(|entry| !entry.is_read),
+fn targets<'a>(tree: &'a TreeState, wait: &'a Wait) -> impl Iterator<Item = &'a AgentId> {
+    let children = tree.tree.node(&wait.parent).map(|node| node.children.as_slice()).unwrap_or_default();
+    children.iter().filter(|child| is_meant(tree, wait, child))
+}
+
+/// Whether a wait of its parent is about this child: those that it names, or all whose outcome the parent has not read.
+fn is_meant(tree: &TreeState, wait: &Wait, child: &AgentId) -> bool {
+    match &wait.args.agents {
+        None => tree.agents.get(child).is_some_and(|entry| !entry.is_read),
         Some(names) => names.iter().any(|name| is_named(tree, child, name)),
-    };
-    node.children.iter().filter(is_meant).cloned().collect()
+    }
 }
 
 /// By id, by path, or by the last segment of its path.
@@ -178,15 +179,15 @@ fn unknown_target(tree: &TreeState, wait: &Wait) -> Option<CallReport> {
 }
 
 fn covers(tree: &TreeState, wait: &Wait, child: &AgentId) -> bool {
-    tree.tree.node(child).is_some_and(|node| node.parent.as_ref() == Some(&wait.parent))
-        && targets(tree, wait).contains(child)
+    tree.tree.node(child).is_some_and(|node| node.parent.as_ref() == Some(&wait.parent)) && is_meant(tree, wait, child)
 }
 
 fn is_over(tree: &TreeState, wait: &Wait) -> bool {
-    let targets = targets(tree, wait);
     let is_settled = |child: &AgentId| tree.agents.get(child).is_none_or(|entry| entry.outcome.is_some());
     match wait.args.until {
-        Until::All => targets.iter().all(is_settled),
-        Until::Any => targets.is_empty() || targets.iter().any(is_settled),
+        // Those that are read have settled, so all are done when no child is on its way.
+        Until::All if wait.args.agents.is_none() => !tree.has_unsettled(&wait.parent),
+        Until::All => targets(tree, wait).all(is_settled),
+        Until::Any => targets(tree, wait).next().is_none() || targets(tree, wait).any(is_settled),
     }
 }

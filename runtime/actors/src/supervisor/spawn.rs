@@ -62,7 +62,7 @@ impl SupervisorState {
         // In one order for the journal: the place, the child with its first prompt, the word that it is there.
         tree.record(&journal, Fact::TreeReserved(reserved));
         if !args.background {
-            tree.foreground.insert(child.clone(), call);
+            tree.answers(&child, &parent, call);
         }
         let profile = profile.child(&self.shared, path.clone(), parent.clone(), &args);
         let (agent, fork) = match args.context {

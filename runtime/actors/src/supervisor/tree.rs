@@ -1,6 +1,6 @@
 //! One live tree: its log, its slots, who is at rest.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use impresario_kernel::admission::Admission;
@@ -27,8 +27,12 @@ pub(crate) struct TreeState {
     pub(super) durable: Seq,
     pub(super) admission: Admission,
     pub(super) agents: BTreeMap<AgentId, Entry>,
-    /// Children whose outcome answers a call.
-    pub(super) foreground: BTreeMap<AgentId, CallKey>,
+    /// Children whose outcome answers a call of their parent.
+    foreground: HashMap<AgentId, (AgentId, CallKey)>,
+    /// The same, by parent and call.
+    asked: HashMap<(AgentId, CallKey), AgentId>,
+    /// By parent, the live children that have not come to an end.
+    unsettled: HashMap<AgentId, BTreeSet<AgentId>>,
     pub(super) waits: Vec<Wait>,
     /// Outcomes on their way to a parent.
     pub(super) undelivered: BTreeSet<(AgentId, u32)>,
@@ -36,6 +40,8 @@ pub(crate) struct TreeState {
     pub(super) refused: u32,
     /// How many live agents are not at rest.
     pub(super) busy: usize,
+    /// Who was found with something on its way when rest was asked about last: the first to be looked at again.
+    suspect: AgentId,
 }
 
 /// What is known of one agent.
@@ -62,12 +68,15 @@ pub(super) struct Waiter {
 impl TreeState {
     pub(super) fn new(tree: Tree, next: Seq, running_max: usize) -> Self {
         Self {
+            suspect: tree.root().clone(),
             tree,
             next,
             durable: next,
             admission: Admission::new(running_max),
             agents: BTreeMap::new(),
-            foreground: BTreeMap::new(),
+            foreground: HashMap::new(),
+            asked: HashMap::new(),
+            unsettled: HashMap::new(),
             waits: vec![],
             undelivered: BTreeSet::new(),
             waiters: vec![],
@@ -91,8 +100,54 @@ impl TreeState {
     /// Adds a live agent; it is busy until it says otherwise.
     pub(super) fn add(&mut self, id: AgentId, profile: Profile, outcome: Option<Arc<Outcome>>, is_live: bool) {
         self.busy += usize::from(is_live);
+        if let Some(parent) = profile.birth.parent.clone().filter(|_| is_live && outcome.is_none()) {
+            self.unsettled.entry(parent).or_default().insert(id.clone());
+        }
         let entry = Entry { profile, rests: None, is_live, ask: 0, unread: 0, outcome, is_read: !is_live };
         self.agents.insert(id, entry);
+    }
+
+    /// The outcome of `child` will answer a call of its parent.
+    pub(super) fn answers(&mut self, child: &AgentId, parent: &AgentId, call: CallKey) {
+        self.foreground.insert(child.clone(), (parent.clone(), call));
+        self.asked.insert((parent.clone(), call), child.clone());
+    }
+
+    /// The call that the outcome of `child` will answer.
+    pub(super) fn answered_by(&self, child: &AgentId) -> Option<CallKey> {
+        self.foreground.get(child).map(|(_, call)| *call)
+    }
+
+    /// As [`TreeState::answered_by`]; from here on it is answered.
+    pub(super) fn take_answered_by(&mut self, child: &AgentId) -> Option<CallKey> {
+        let answered = self.foreground.remove(child)?;
+        self.asked.remove(&answered);
+        Some(answered.1)
+    }
+
+    /// The child whose outcome will answer a call of `parent`.
+    pub(super) fn child_of_call(&self, parent: &AgentId, call: CallKey) -> Option<AgentId> {
+        self.asked.get(&(parent.clone(), call)).cloned()
+    }
+
+    /// An agent came to an end of a turn.
+    pub(super) fn settle(&mut self, agent: &AgentId, outcome: Arc<Outcome>) {
+        let Some(entry) = self.agents.get_mut(agent) else { return };
+        entry.outcome = Some(outcome);
+        let parent = entry.profile.birth.parent.as_ref();
+        if let Some(siblings) = parent.and_then(|parent| self.unsettled.get_mut(parent)) {
+            siblings.remove(agent);
+        }
+    }
+
+    /// Whether a live child of `parent` has not come to an end yet.
+    pub(super) fn has_unsettled(&self, parent: &AgentId) -> bool {
+        self.unsettled.get(parent).is_some_and(|children| !children.is_empty())
+    }
+
+    /// Whether an outcome of `child` is on its way to its parent.
+    pub(super) fn is_undelivered(&self, child: &AgentId) -> bool {
+        self.undelivered.range((child.clone(), 0)..=(child.clone(), u32::MAX)).next().is_some()
     }
 
     pub(super) fn set_rest(&mut self, agent: &AgentId, rests: Option<u64>) {
@@ -106,11 +161,18 @@ impl TreeState {
     }
 
     /// Nothing runs, nothing waits to run, nothing is on its way, nothing is still to be written.
-    pub(super) fn is_at_rest(&self, router: &Router) -> bool {
-        self.busy == 0
-            && self.undelivered.is_empty()
-            && self.durable >= self.next
-            && self.agents.iter().all(|(id, entry)| !entry.is_live || router.sent(id) == entry.rests)
+    pub(super) fn is_at_rest(&mut self, router: &Router) -> bool {
+        if self.busy > 0 || !self.undelivered.is_empty() || self.durable < self.next {
+            return false;
+        }
+        // All agents are looked at, beginning with the one that was in the way last time: asked again and again while
+        // ten thousand come to rest, this looks at each of them about once.
+        let from_suspect = self.agents.range::<AgentId, _>(&self.suspect..);
+        let mut all = from_suspect.chain(self.agents.range::<AgentId, _>(..&self.suspect));
+        let restless = all.find(|(id, entry)| entry.is_live && router.sent(id) != entry.rests);
+        let Some((restless, _)) = restless else { return true };
+        self.suspect = restless.clone();
+        false
     }
 
     pub(super) fn receipt(&self) -> Receipt {
