@@ -13,6 +13,8 @@ pub struct Limits {
     pub steps_max: u32,
     /// How many tool calls of one agent may run at once. Calls that only wait for other agents do not count.
     pub parallel_calls_max: usize,
+    /// How many tool calls one answer of a model may ask for; an answer that asks for more fails.
+    pub answer_calls_max: usize,
     /// The most bytes of a child's text that its parent is shown at once.
     pub result_bytes_max: usize,
     /// How many tokens (input and output) an agent may spend in one turn; `None` is no limit.
@@ -33,6 +35,7 @@ impl Default for Limits {
             running_max: 16,
             steps_max: 100,
             parallel_calls_max: 10,
+            answer_calls_max: 16_384,
             result_bytes_max: 16 * 1024,
             tokens_max: None,
             calls_max: None,

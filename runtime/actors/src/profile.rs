@@ -142,6 +142,7 @@ fn kernel_spec(shared: &Shared, header: Arc<RequestHeader>, birth: &Birth) -> Ar
         limits: TurnLimits {
             steps: limits.steps_max,
             parallel_calls: limits.parallel_calls_max,
+            answer_calls: limits.answer_calls_max,
             tokens: limits.tokens_max,
             calls: limits.calls_max,
             wall_ms: limits.wall_ms_max,

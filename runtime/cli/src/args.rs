@@ -156,7 +156,7 @@ pub(crate) struct ModelArgs {
 /// Where the answer goes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OutputArgs {
-    /// Write the final text to this file instead of stdout, whole or not at all
+    /// Write the final text to this file instead of stdout, whole or not at all; - is stdout
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// With --json: also each piece of text as it arrives

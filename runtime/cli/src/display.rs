@@ -128,7 +128,7 @@ pub(crate) struct Style {
 /// The display of one run, on a thread of its own: a reader that is slow or gone holds nothing else up.
 pub(crate) struct Screen {
     ending: oneshot::Sender<Ending>,
-    shown: JoinHandle<()>,
+    shown: JoinHandle<io::Result<()>>,
 }
 
 impl Screen {
@@ -143,11 +143,18 @@ impl Screen {
     }
 
     /// Shows the rest and the end.
-    pub(crate) async fn close(self, ending: Ending) {
+    ///
+    /// # Errors
+    /// That stdout did not take all of it, for another reason than that nobody reads it; it was said on stderr.
+    pub(crate) async fn close(self, ending: Ending) -> io::Result<()> {
         let patience = if ending.drain { DRAIN * 2 } else { DRAIN / 4 };
         // A display that is gone has nothing to show any more.
         let _ = self.ending.send(ending);
-        let _ = tokio::time::timeout(patience, self.shown).await;
+        match tokio::time::timeout(patience, self.shown).await {
+            Ok(Ok(written)) => written,
+            // A reader that does not read is not waited for.
+            Ok(Err(_)) | Err(_) => Ok(()),
+        }
     }
 }
 
@@ -157,6 +164,8 @@ struct Display {
     progress: Progress,
     style: Style,
     closed: Option<oneshot::Sender<()>>,
+    /// Why stdout took no more, unless its reader went away.
+    unwritten: io::Result<()>,
 }
 
 enum Out {
@@ -185,10 +194,15 @@ impl Display {
             () if Stream::Err.is_terminal() => Progress::Tree(DrawnTree::new(style.paint)),
             () => Progress::Lines(Lines::new(figures::now())),
         };
-        Self { tally: Tally::default(), out, progress, style, closed: Some(closed) }
+        Self { tally: Tally::default(), out, progress, style, closed: Some(closed), unwritten: Ok(()) }
     }
 
-    async fn show_all(mut self, start: Start, mut seen: Subscription, mut ended: oneshot::Receiver<Ending>) {
+    async fn show_all(
+        mut self,
+        start: Start,
+        mut seen: Subscription,
+        mut ended: oneshot::Receiver<Ending>,
+    ) -> io::Result<()> {
         if let Out::Json(json) = &mut self.out {
             let written = json.started(&start);
             self.check(written);
@@ -206,7 +220,7 @@ impl Display {
             }
         };
         let Some(ending) = ending else {
-            return;
+            return self.unwritten;
         };
         if ending.drain {
             // The runtime is gone: what it said is in the ring, and nothing follows.
@@ -218,6 +232,7 @@ impl Display {
             let _ = tokio::time::timeout(DRAIN, rest).await;
         }
         self.end(&ending);
+        self.unwritten
     }
 
     fn show(&mut self, seen: &Seen) {
@@ -253,6 +268,7 @@ impl Display {
             self.out = Out::Gone;
             if error.kind() != io::ErrorKind::BrokenPipe {
                 print::say(&format!("error: stdout: {error}"));
+                self.unwritten = Err(error);
             }
             if let Some(closed) = self.closed.take() {
                 // The run may have ended by itself meanwhile.
@@ -274,8 +290,7 @@ impl Display {
             Out::Last => ending.text().map_or(Ok(()), |text| print::out(&format!("{text}\n"))),
             Out::Gone => Ok(()),
         };
-        // The run is over: a reader that is gone changes nothing any more.
-        let _ = written;
+        self.check(written);
         self.say_the_end(ending);
     }
 

@@ -104,6 +104,7 @@ fn limits(limits: &Limits) -> Vec<(&'static str, String)> {
         ("limit running", limits.running_max.to_string()),
         ("limit steps a turn", limits.steps_max.to_string()),
         ("limit parallel calls", limits.parallel_calls_max.to_string()),
+        ("limit calls an answer", limits.answer_calls_max.to_string()),
         ("limit result bytes", limits.result_bytes_max.to_string()),
         ("limit tokens a turn", tokens),
         ("limit message bytes", limits.message_bytes_max.to_string()),

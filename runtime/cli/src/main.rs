@@ -17,6 +17,7 @@ mod failed;
 mod figures;
 mod home;
 mod mock;
+mod output;
 mod print;
 mod provider;
 mod run;

@@ -1,11 +1,12 @@
 //! Which model answers: from the flags, else from the keys in the environment.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
 use crate::args::ModelArgs;
 use crate::failed::Failed;
+use crate::home;
 
 /// Providers whose addresses are known.
 const KNOWN: [(&str, &str, &str); 3] = [
@@ -82,6 +83,22 @@ impl Choice {
     /// `provider:model`
     pub(crate) fn name(&self) -> String {
         format!("{}:{}", self.provider, self.model)
+    }
+
+    /// The flags that choose it again.
+    pub(crate) fn flags(&self) -> String {
+        let model = format!("-m {}", home::quoted(Path::new(&self.name())));
+        match &self.route {
+            // What stands before an @ may be a secret.
+            Route::Http { base_url, .. } if !self.is_at_its_known_address(base_url) && !base_url.contains('@') => {
+                format!("{model} --base-url {}", home::quoted(Path::new(base_url)))
+            }
+            Route::Http { .. } | Route::Scripted(_) => model,
+        }
+    }
+
+    fn is_at_its_known_address(&self, base_url: &str) -> bool {
+        KNOWN.iter().any(|(provider, url, _)| *provider == self.provider && *url == base_url)
     }
 
     /// Whether calls cost nothing.

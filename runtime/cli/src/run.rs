@@ -1,7 +1,7 @@
 //! `run` and `demo`: one task to its end.
 
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use crate::display::{Ending, Screen, Start, Style};
 use crate::exit::{Exit, Stop};
 use crate::failed::Failed;
 use crate::home::{self, Home};
+use crate::output::OutputFile;
 use crate::print::{self, Paint, Stream};
 use crate::provider::{self, Choice};
 use crate::sessions::find;
@@ -35,7 +36,7 @@ struct Job {
     store: Arc<dyn Store>,
     resume: Option<AgentId>,
     asks: bool,
-    output: Option<PathBuf>,
+    output: Option<OutputFile>,
     style: Style,
     /// The `--home` of hints; none when nothing is kept.
     kept: Option<Home>,
@@ -59,7 +60,7 @@ pub(crate) async fn demo(common: &Common, args: DemoArgs) -> Result<Exit, Failed
         resume: None,
         asks: false,
         style: style(common, &args.output)?,
-        output: args.output.output,
+        output: OutputFile::at(args.output.output.as_deref())?,
         kept: (!args.ephemeral).then_some(home),
         is_demo: true,
     };
@@ -106,7 +107,7 @@ pub(crate) async fn run(common: &Common, args: RunArgs) -> Result<Exit, Failed> 
         resume,
         asks: on_terminal,
         style,
-        output: args.output.output,
+        output: OutputFile::at(args.output.output.as_deref())?,
         kept: (!args.ephemeral).then_some(home),
         is_demo: false,
     };
@@ -136,16 +137,11 @@ fn style(common: &Common, args: &OutputArgs) -> Result<Style, Failed> {
     if args.deltas && !common.json {
         return Err(Failed::usage("--deltas needs --json"));
     }
-    if let Some(dir) = args.output.as_deref().and_then(Path::parent).filter(|dir| !dir.as_os_str().is_empty())
-        && !dir.is_dir()
-    {
-        return Err(Failed::usage(format!("cannot write to {}: it is not a folder", dir.display())));
-    }
     Ok(Style {
         json: common.json,
         deltas: args.deltas,
         quiet: common.quiet,
-        to_file: args.output.is_some(),
+        to_file: OutputFile::at(args.output.as_deref())?.is_some(),
         paint: Paint::of(common.color, Stream::Err),
     })
 }
@@ -236,8 +232,11 @@ impl Job {
             hints,
             drain: !came.at_once,
         };
-        screen.close(ending).await;
-        Ok(exit)
+        match screen.close(ending).await {
+            // What was said is lost to whoever asked for it.
+            Err(_) if exit == Exit::Completed => Ok(Exit::Failed),
+            Ok(()) | Err(_) => Ok(exit),
+        }
     }
 
     fn start(&self) -> Start {
@@ -317,25 +316,13 @@ impl Job {
 
     /// Writes the final text to the file that was asked for; whether it did.
     fn write(&self, outcome: Option<&Outcome>) -> Result<bool, Failed> {
-        let (Some(path), Some(outcome)) = (&self.output, outcome) else {
+        let (Some(file), Some(outcome)) = (&self.output, outcome) else {
             return Ok(false);
         };
         if !matches!(outcome.kind, OutcomeKind::Completed | OutcomeKind::Partial) {
             return Ok(false);
         }
-        let write = || -> std::io::Result<()> {
-            let name = path.file_name().ok_or(std::io::ErrorKind::IsADirectory)?;
-            let mut temporary = std::ffi::OsString::from(".");
-            temporary.push(name);
-            temporary.push(format!(".{}", std::process::id()));
-            let temporary = path.with_file_name(temporary);
-            std::fs::write(&temporary, format!("{}\n", outcome.text))?;
-            std::fs::rename(&temporary, path).inspect_err(|_| {
-                // The file that could not be moved is of no use to anybody.
-                let _ = std::fs::remove_file(&temporary);
-            })
-        };
-        write().map(|()| true).map_err(|error| Failed::io(format!("write {}", path.display()), &error))
+        file.write(&format!("{}\n", outcome.text)).map(|()| true)
     }
 
     /// What can be done next, as commands that work.
@@ -350,7 +337,10 @@ impl Job {
         match (&came.outcome, came.stop) {
             (Some(outcome), _) if outcome.kind == OutcomeKind::Completed => Vec::new(),
             (_, Some(Stop::OutputClosed)) => Vec::new(),
-            _ => vec![format!("go on with: impresario run --resume {root} --home {home} PROMPT")],
+            _ => {
+                let model = self.choice.flags();
+                vec![format!("go on with: impresario run --resume {root} {model} --home {home} PROMPT")]
+            }
         }
     }
 }

@@ -56,6 +56,8 @@ pub struct TurnLimits {
     pub steps: u32,
     /// Calls that run at once, those that only wait for other agents apart.
     pub parallel_calls: usize,
+    /// Calls that one answer may ask for; an answer that asks for more is a failed one.
+    pub answer_calls: usize,
     /// Tokens, input and output; looked at between steps.
     pub tokens: Option<u64>,
     /// Tool calls; looked at between steps.
@@ -66,7 +68,7 @@ pub struct TurnLimits {
 
 impl Default for TurnLimits {
     fn default() -> Self {
-        Self { steps: 100, parallel_calls: 10, tokens: None, calls: None, wall_ms: None }
+        Self { steps: 100, parallel_calls: 10, answer_calls: 16_384, tokens: None, calls: None, wall_ms: None }
     }
 }
 

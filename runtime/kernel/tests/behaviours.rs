@@ -484,6 +484,19 @@ fn a_ceiling_of_steps_ends_the_turn_with_a_typed_reason() {
 }
 
 #[test]
+fn an_answer_that_asks_for_too_many_calls_fails_and_none_of_them_starts() {
+    let mut script = Script::told("go");
+    let calls = |count: u32| (1..=count).map(|n| call(n, &format!("c{n}"), "read")).collect();
+    script.model(calls(9));
+    assert_eq!(script.only("tool/call"), [] as [&str; 0]);
+    assert_eq!(script.only("turn/end"), ["turn/end error TOO_MANY_CALLS"]);
+    script.followup("again");
+    script.slot();
+    script.model(calls(8));
+    assert_eq!(script.only("tool/call").len(), 2, "as many as run at once");
+}
+
+#[test]
 fn ids_that_a_provider_uses_twice_are_made_unique() {
     let mut script = Script::told("go");
     script.model(vec![call(1, "a", "read"), call(2, "a", "read")]);

@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 use super::Answer;
 use super::view::{Answered, View};
 
+/// The most calls that a directive asks for, and the longest chain.
+const CALLS_MAX: u64 = 100_000;
+
 /// What there is.
 pub(super) const HELP: &str = "\
 [[FANOUT n=32 tool=subagent]]      n parallel calls of the tool, each with the prompt [[LEAF i]]; when all results are
@@ -26,6 +29,9 @@ pub(super) fn answer(view: &View<'_>) -> Answer {
         return Answer::text(format!("You said: {said}"));
     };
     let Some(directive) = Directive::find(&text) else { return Answer::default() };
+    if let Some(bad) = directive.bad_number() {
+        return Answer::failure(Failure::new("BAD_REQUEST", bad));
+    }
     let answered = view.answered(at);
     let answer = match directive.name {
         "FANOUT" => fanout(&directive, view, at, &answered),
@@ -93,6 +99,22 @@ impl<'a> Directive<'a> {
         self.value(key)?.parse().ok()
     }
 
+    /// What is wrong with its numbers, if something is.
+    fn bad_number(&self) -> Option<String> {
+        let bound = |key: &str| match key {
+            "n" | "d" => Some(CALLS_MAX),
+            "latency" | "fail" | "panic" => Some(u64::from(u32::MAX)),
+            _ => None,
+        };
+        let of_numbers = self.options.iter().filter_map(|(key, value)| Some((key, value, bound(key)?)));
+        let bad = of_numbers.map(|(key, value, max)| (key, value, max, value.parse::<u64>()));
+        bad.filter(|(.., max, number)| !number.as_ref().is_ok_and(|number| number <= max))
+            .map(|(key, value, max, _)| {
+                format!("[[{} {key}={value}]]: {key} is a whole number from 0 to {max}", self.name)
+            })
+            .next()
+    }
+
     fn has(&self, word: &str) -> bool {
         self.words.contains(&word)
     }
@@ -137,8 +159,8 @@ fn call(tool: &str, arguments: &Value) -> (String, String) {
 fn fanout(directive: &Directive<'_>, view: &View<'_>, at: usize, answered: &[Answered<'_>]) -> Answer {
     let tool = directive.value("tool").unwrap_or("subagent");
     let background = directive.value("background") == Some("true");
-    if !answered.iter().any(|answered| answered.tool == tool) {
-        let n = directive.number("n").unwrap_or(4);
+    let n = directive.number("n").unwrap_or(4);
+    if n > 0 && !answered.iter().any(|answered| answered.tool == tool) {
         let calls = (1..=n).map(|i| call(tool, &leaf_arguments(directive, i, background))).collect();
         return Answer::calls(format!("I ask {n} at once."), calls);
     }
@@ -350,6 +372,15 @@ mod tests {
         let text = r#"[[FANOUT n=2 leaf="tool=ls args={"path":"a b"}" latency=5]]"#;
         assert_eq!(options(text).0[1..], [("leaf", r#"tool=ls args={"path":"a b"}"#), ("latency", "5")]);
         assert_eq!(options(r#"[[TOOL ls {"paths": [["a"]]}]] [[SAY b]]"#).1, ["ls", r#"{"paths": [["a"]]}"#]);
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_said_to_be_so() {
+        for prompt in ["[[FANOUT n=-1]]", "[[FANOUT n=99999999999]]", "[[CHAIN d=x]]", "[[SAY a latency=1s]]"] {
+            let failure = answer_to(prompt, &[]).failure.unwrap();
+            assert!(failure.message.contains("is a whole number from 0 to"), "{prompt}: {failure}");
+        }
+        assert_eq!(answer_to("[[FANOUT n=0]]", &[]).text, "fanout done results=0");
     }
 
     #[test]

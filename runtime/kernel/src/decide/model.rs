@@ -114,9 +114,14 @@ impl Draft {
         } else {
             self.unique_calls(sampling.assembler.blocks(), run)
         };
-        let has_calls = blocks.iter().any(|block| matches!(block, Block::ToolCall { .. }));
+        let calls = blocks.iter().filter(|block| matches!(block, Block::ToolCall { .. })).count();
+        let calls_max = self.agent.spec.limits.answer_calls;
+        if calls > calls_max {
+            let message = format!("the answer asks for {calls} calls; one answer may ask for {calls_max}");
+            return self.fail(run, Failure::new("TOO_MANY_CALLS", message), 0);
+        }
         self.assistant_message(run, blocks, false);
-        if has_calls {
+        if calls > 0 {
             self.advance_calls();
             return;
         }

@@ -200,7 +200,7 @@ fn spec(system: &str, context: Option<Arc<str>>) -> Arc<Spec> {
     Arc::new(Spec {
         overlap: Arc::new(overlap.into_iter().map(|(name, overlap)| (name.to_owned(), overlap)).collect()),
         context,
-        limits: TurnLimits { steps: 5, parallel_calls: 2, ..TurnLimits::default() },
+        limits: TurnLimits { steps: 5, parallel_calls: 2, answer_calls: 8, ..TurnLimits::default() },
         ..Spec::new(RequestHeader { system: Some(system.into()), ..RequestHeader::new("p", "m") })
     })
 }
