@@ -1,6 +1,6 @@
 //! `kill -9` in the middle of the work.
 
-use crate::kit::{Mock, Place};
+use crate::kit::{Mock, Place, wait_for};
 
 #[test]
 fn after_kill_9_in_mid_fan_out_every_child_is_there_with_an_honest_end() {
@@ -48,4 +48,40 @@ fn a_crash_in_a_loop_never_leaves_a_log_that_breaks_a_rule() {
         place.ok(&["run", "--continue", "[[SAY on]]", "-m", "scripted:builtin"]);
         place.verify();
     }
+}
+
+#[test]
+fn a_command_does_not_outlive_a_runtime_that_is_killed() {
+    let place = Place::new();
+    let prompt = r#"[[TOOL bash {"command": "sleep 3600 & echo $! > inner; echo $$ > outer; wait"}]]"#;
+    let running = place.start(&["run", prompt, "-m", "scripted:builtin", "--access", "full"]);
+    let pid = |file: &str| std::fs::read_to_string(place.dir().join(file)).ok().filter(|pid| pid.ends_with('\n'));
+    let pids = wait_for("the command runs", || Some([pid("inner")?, pid("outer")?]));
+    running.murder();
+    for pid in pids {
+        let process = std::path::PathBuf::from(format!("/proc/{}/stat", pid.trim()));
+        // What has ended and waits for its parent to hear of it is gone as well.
+        let is_gone = || std::fs::read_to_string(&process).map_or(true, |stat| stat.contains(") Z "));
+        wait_for("it ends", || is_gone().then_some(()));
+    }
+}
+
+#[test]
+fn a_log_that_is_missing_is_a_violation() {
+    let place = Place::new();
+    place.ok(&["run", "[[FANOUT n=3 tool=subagent]]", "-m", "scripted:builtin"]);
+    place.verify();
+    let sql = |statement: &str| {
+        let store = rusqlite::Connection::open(place.home().join("store.sqlite")).expect("a store");
+        store.execute(statement, []).expect("the statement runs")
+    };
+    let last = "SELECT max(e.rowid) FROM events e JOIN sessions s ON s.key = e.session WHERE s.path = 'root'";
+    assert_eq!(sql(&format!("DELETE FROM events WHERE rowid = ({last})")), 1);
+    let said = place.run(&["sessions", "verify", "--all"]);
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    assert!(said.out.contains("its last events are missing"), "{}", said.out);
+    sql("DELETE FROM events WHERE session = (SELECT key FROM sessions WHERE path = 'root/leaf-2')");
+    assert_eq!(sql("DELETE FROM sessions WHERE path = 'root/leaf-2'"), 1);
+    let said = place.run(&["sessions", "verify", "--all"]);
+    assert!(said.out.contains("its own log is not there"), "{}", said.out);
 }

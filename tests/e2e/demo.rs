@@ -110,3 +110,20 @@ fn a_reader_that_leaves_early_gets_whole_lines_and_no_noise() {
     assert!(!said.err.contains("panicked") && !said.err.contains("Broken pipe"), "{}", said.err);
     place.verify();
 }
+
+#[test]
+fn names_that_a_line_cannot_show_are_counted_all_the_same() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let place = Place::new();
+    for name in [&b"new\nline"[..], b"\xff\xfe not text", b"es\x1bcape", b"plain"] {
+        let folder = place.dir().join(std::ffi::OsStr::from_bytes(name));
+        fs::create_dir(&folder).expect("a folder");
+        fs::write(folder.join("a"), "TODO: one\ntwo\n").expect("a file");
+    }
+    fs::write(place.dir().join("b\nc"), "three\n").expect("a file");
+    let said = place.ok(&["demo"]);
+    let figures = figures(&said.out);
+    let found = ["files", "lines", "todo_fixme"].map(|key| figures[key].as_str());
+    assert_eq!(found, ["5", "9", "4"], "{}", said.out);
+    assert!(!said.out.contains("NOT IN THESE FIGURES"), "{}", said.out);
+}

@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::kit::{Mock, Place};
+use crate::kit::{Mock, Place, Said};
 
 #[test]
 fn without_a_provider_the_error_names_the_variables_and_the_demo() {
@@ -142,4 +142,28 @@ fn a_second_interrupt_leaves_at_once_and_leaves_no_command_behind() {
         std::thread::yield_now();
     }
     place.verify();
+}
+
+#[test]
+fn a_full_disk_behind_stdout_is_an_error() {
+    let place = Place::new();
+    for args in [&["[[SAY x]]"][..], &["[[SAY x]]", "--json"]] {
+        let mut command = place.command(&[&["run", "-m", "scripted:builtin"], args].concat());
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a device that is full");
+        let said = Said::of(command.stdout(full).stderr(std::process::Stdio::piped()).output().expect("it starts"));
+        assert_eq!(said.code, Some(1), "{args:?}: {said:#?}");
+        assert!(said.err.contains("error: stdout: "), "{}", said.err);
+    }
+}
+
+#[test]
+fn an_empty_store_has_nothing_in_it_and_a_home_that_cannot_be_is_an_error() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.home()).expect("a folder");
+    std::fs::write(place.home().join("store.sqlite"), "").expect("a file");
+    assert_eq!(place.ok(&["sessions", "ls"]).out, "");
+    assert_eq!(place.ok(&["run", "[[SAY x]]", "-m", "scripted:builtin"]).out, "x\n");
+    let said = place.run(&["sessions", "ls", "--home", "/dev/null/x"]);
+    assert_eq!(said.code, Some(2), "{said:#?}");
+    assert!(said.err.contains("/dev/null/x"), "{}", said.err);
 }

@@ -18,6 +18,18 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PROVIDERS: [&str; 5] =
     ["DEEPSEEK_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL", "IMPRESARIO_MODEL", "IMPRESARIO_LOG"];
 
+/// Waits until there is something.
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        std::thread::yield_now();
+    }
+}
+
 /// A home and a folder to work in.
 pub(crate) struct Place {
     home: TempDir,

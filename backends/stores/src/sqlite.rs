@@ -18,12 +18,17 @@ use futures::stream::BoxStream;
 use impresario_kernel::{AgentId, Event, Seq};
 use impresario_seams::{Commit, Lease, SessionFilter, SessionInfo, Store, StoreError};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 use write::Request;
 
 /// How long a connection waits for another process's transaction, in milliseconds.
 const BUSY_MS: u64 = 5_000;
+
+/// How often a lock that is taken is tried again, and how long apart.
+const LOCK_TRIES: u32 = 10;
+const LOCK_WAIT: Duration = Duration::from_millis(5);
 
 /// A store in one sqlite file.
 pub struct SqliteStore {
@@ -110,7 +115,7 @@ impl SqliteStore {
         let options = File::options().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = options.map_err(io)?;
         restrict(&path)?;
-        match file.try_lock() {
+        match lock_patiently(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let location = self.shared.location();
@@ -262,6 +267,17 @@ fn restrict(path: &Path) -> Result<(), StoreError> {
         std::fs::set_permissions(path, mode).map_err(|error| io_error(path, "restricting", path, &error))?;
     }
     Ok(())
+}
+
+/// Takes the lock. Whoever only asks who holds it holds it for an instant, so that a taken lock is tried again.
+fn lock_patiently(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_WAIT),
+            taken_or_failed => return taken_or_failed,
+        }
+    }
+    file.try_lock()
 }
 
 fn lock_path(path: &Path) -> PathBuf {

@@ -28,6 +28,8 @@ pub(crate) struct Group {
     ended: Option<ExitStatus>,
     /// Nothing is left; the number may belong to strangers by now and gets no more signals.
     gone: bool,
+    /// Ends the group when this process is killed and can do nothing itself.
+    watchdog: Option<Child>,
 }
 
 impl Group {
@@ -65,7 +67,7 @@ impl Group {
         drop(start);
         let id = leader.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
         let id = id.ok_or_else(|| io::Error::other("the process has no number"))?;
-        let group = Self { leader, id, ended: None, gone: false };
+        let group = Self { leader, id, ended: None, gone: false, watchdog: watchdog(id) };
         let output = Output::new(pipe::Receiver::from_owned_fd(reader.into())?);
         Ok((group, output))
     }
@@ -86,6 +88,11 @@ impl Group {
         }
         let left = running(self.id);
         self.gone = left == 0 && self.ended.is_some();
+        if self.gone
+            && let Some(watchdog) = &mut self.watchdog
+        {
+            let _ = watchdog.start_kill();
+        }
         left
     }
 
@@ -143,7 +150,30 @@ impl Drop for Group {
         if self.left() > 0 || self.ended.is_none() {
             self.signal(Signal::SIGKILL);
         }
+        // Before its pipe closes, so that it never signals a number that belongs to nobody, or to strangers.
+        if let Some(watchdog) = &mut self.watchdog {
+            let _ = watchdog.start_kill();
+        }
     }
+}
+
+/// A process that waits at a pipe whose other end only this process holds, and kills the group when it closes. Nothing
+/// that this process does itself can help when it is killed; a command without a watchdog runs all the same.
+fn watchdog(group: Pid) -> Option<Child> {
+    Command::new("/bin/sh")
+        .args(["-c", r#"read _; kill -s KILL -- "-$0""#])
+        .arg(group.to_string())
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        // Signals from a terminal are for the runtime, which ends what it started.
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .inspect_err(|error| tracing::warn!(%error, "a command runs without a watchdog"))
+        .ok()
 }
 
 /// How many processes of the group run. Those that have ended and wait to be reaped by others do not count.

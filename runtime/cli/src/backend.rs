@@ -30,8 +30,15 @@ pub(crate) fn memory() -> Arc<dyn Store> {
 /// The store of `home`, for reading, also while another process writes; `None` if there is none yet.
 pub(crate) fn stored(home: &Home) -> Result<Option<Arc<dyn Store>>, Failed> {
     let path = home.store();
-    if !path.exists() {
-        return Ok(None);
+    match std::fs::metadata(&path) {
+        // Nothing was written yet.
+        Ok(file) if file.is_file() && file.len() == 0 => return Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            let home = home.dir().display();
+            return Err(Failed::usage(format!("cannot read the home folder {home}: {error}; give another --home")));
+        }
+        Ok(_) => {}
     }
     Ok(Some(Arc::new(SqliteStore::open_read_only(path)?)))
 }

@@ -20,8 +20,14 @@ const PARTS: std::ops::RangeInclusive<usize> = 3..=12;
 /// The most files that parts name one by one.
 const FILES_NAMED: usize = 200;
 
+/// How a listing says that there is more than it could read.
+const UNREADABLE: &str = "unreadable: ";
+
 /// How many comments a part and the report list.
 const TODOS_SHOWN: usize = 20;
+
+/// What is looked for in the whole folder when it has too few parts.
+const ASPECTS: [&str; 3] = ["todo-comments", "largest-files", "overview"];
 
 /// How many of the largest files the report lists.
 const LARGEST_SHOWN: usize = 5;
@@ -184,20 +190,27 @@ fn split(listing: &str) -> Vec<Part> {
             files.push(file.to_owned());
         }
     }
+    // A name that a line cannot show as it is cannot be asked for either: its folder is looked at as a whole.
+    let is_odd = |names: &[String]| names.iter().any(|name| name.contains(['\\', '\u{fffd}']));
+    if is_odd(&folders) {
+        return Vec::from(ASPECTS.map(aspect));
+    }
     let reserved = usize::from(!files.is_empty());
     let mut parts = grouped(&folders, *PARTS.end() - reserved, true);
     let wanted = PARTS.start().saturating_sub(parts.len()).max(1);
-    if !files.is_empty() && (wanted == 1 || is_cut || files.len() > FILES_NAMED) {
+    if !files.is_empty() && (wanted == 1 || is_cut || files.len() > FILES_NAMED || is_odd(&files)) {
         parts.push(Part { label: "files".into(), paths: vec![".".into()], recursive: false, is_aspect: false });
     } else if !files.is_empty() {
         parts.extend(grouped(&files, wanted, false));
     }
-    for aspect in ["todo-comments", "largest-files", "overview"] {
-        if parts.len() < *PARTS.start() {
-            parts.push(Part { label: aspect.into(), paths: vec![".".into()], recursive: true, is_aspect: true });
-        }
-    }
+    let missing = PARTS.start().saturating_sub(parts.len());
+    parts.extend(ASPECTS.into_iter().take(missing).map(aspect));
     parts
+}
+
+/// The whole folder, looked at for one thing.
+fn aspect(label: &str) -> Part {
+    Part { label: label.into(), paths: vec![".".into()], recursive: true, is_aspect: true }
 }
 
 /// At most `most` parts of neighbours, as equal in number as they can be.
@@ -238,8 +251,9 @@ fn look_at_part(part: &Part, answered: &[Answered<'_>]) -> Answer {
     };
     let todos = todo_lines(&search.text).into_iter().take(TODOS_SHOWN).map(|line| format!("todo {line}"));
     let largest = listing.text.lines().filter_map(|line| line.strip_prefix("largest: "));
-    let lines: Vec<String> =
-        total.lines(matches).into_iter().chain(todos).chain(largest.map(|l| format!("largest {l}"))).collect();
+    let largest = largest.map(|line| format!("largest {line}"));
+    let unread = listing.text.lines().filter(|line| line.starts_with(UNREADABLE)).map(str::to_owned);
+    let lines: Vec<String> = total.lines(matches).into_iter().chain(todos).chain(largest).chain(unread).collect();
     Answer::text(lines.join("\n"))
 }
 
@@ -344,6 +358,8 @@ struct Sums {
     largest: Vec<(u64, String)>,
     rows: Vec<String>,
     failed: Vec<String>,
+    /// What tools could not read.
+    unread: Vec<String>,
 }
 
 impl Sums {
@@ -381,6 +397,8 @@ impl Sums {
         };
         self.hits.extend(answered.text.lines().filter_map(|line| line.strip_prefix("todo ")).map(str::to_owned));
         self.largest.extend(answered.text.lines().filter_map(|line| line.strip_prefix("largest ")).filter_map(sized));
+        let unread = answered.text.lines().filter_map(|line| line.strip_prefix(UNREADABLE));
+        self.unread.extend(unread.map(|line| format!("{label}: {line}")));
         if is_aspect {
             self.whole = Some((Total { files, lines, bytes }, todos));
             self.rows.push(format!("  {label}: the whole folder"));
@@ -419,6 +437,10 @@ fn report(parts: &[&Answered<'_>], check: &Answered<'_>) -> String {
     if !sums.failed.is_empty() {
         lines.push("NOT IN THESE FIGURES, because they failed:".into());
         lines.extend(sums.failed.iter().map(|failed| format!("  {failed}")));
+    }
+    if !sums.unread.is_empty() {
+        lines.push("COULD NOT BE READ, so their lines and comments are not counted:".into());
+        lines.extend(sums.unread.iter().map(|unread| format!("  {unread}")));
     }
     lines.push(String::new());
     lines.push("TODO and FIXME comments:".into());

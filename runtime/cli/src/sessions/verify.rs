@@ -1,9 +1,11 @@
 //! `sessions verify`: stored logs against every rule.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::TryStreamExt as _;
-use impresario::kernel::{AgentId, Event, Seq, SessionHeader, invariant};
+use impresario::kernel::tree::{NodeState, Tree};
+use impresario::kernel::{AgentId, Event, Seq, invariant};
 use impresario::seams::{SessionFilter, SessionInfo, StoreError, TurnState};
 use serde_json::json;
 
@@ -20,13 +22,18 @@ pub(super) async fn verify(common: &Common, archive: &Archive, args: &VerifyArgs
     let paint = Paint::of(common.color, Stream::Out);
     let mut wrong = Vec::new();
     let mut open = Vec::new();
+    let roots: BTreeSet<&AgentId> = sessions.iter().map(|session| &session.new.root).collect();
+    let mut trees = BTreeMap::new();
+    for root in roots {
+        let (tree, found) = check_tree(archive, root).await?;
+        wrong.extend(found);
+        trees.insert(root, tree);
+    }
     for session in &sessions {
-        wrong.extend(check(archive, session.id(), &session.new.header).await?);
-        if session.new.root == *session.id() {
-            let log = session.id().tree_log();
-            if let Some(info) = archive.store.info(log.clone()).await? {
-                wrong.extend(check(archive, &log, &info.new.header).await?);
-            }
+        wrong.extend(check(archive, session).await?);
+        let is_placed = trees.get(&session.new.root).is_some_and(|tree| tree.node(session.id()).is_some());
+        if !is_placed {
+            wrong.push(Found::new(session.id(), "it has no place in the log of its tree"));
         }
         if session.head.state == TurnState::Open {
             open.push(session.id());
@@ -63,6 +70,12 @@ struct Found {
     what: String,
 }
 
+impl Found {
+    fn new(session: &AgentId, what: impl Into<String>) -> Self {
+        Self { session: session.clone(), what: what.into() }
+    }
+}
+
 async fn chosen(common: &Common, archive: &Archive, args: &VerifyArgs) -> Result<Vec<SessionInfo>, Failed> {
     if args.all {
         return Ok(archive.store.list(SessionFilter::default()).await?);
@@ -72,14 +85,48 @@ async fn chosen(common: &Common, archive: &Archive, args: &VerifyArgs) -> Result
     archive.tree(&top).await
 }
 
-async fn check(archive: &Archive, id: &AgentId, header: &SessionHeader) -> Result<Vec<Found>, Failed> {
+/// A tree as its log says, and what is wrong with the log; the root, and whoever was published, must be there.
+async fn check_tree(archive: &Archive, root: &AgentId) -> Result<(Tree, Vec<Found>), Failed> {
+    let log = root.tree_log();
+    let mut tree = Tree::new(root.clone());
+    let mut found = Vec::new();
+    if let Some(info) = archive.store.info(log.clone()).await? {
+        let (events, wrong) = read(archive, &info).await?;
+        events.iter().for_each(|event| tree.apply(&event.fact));
+        found.extend(wrong);
+    }
+    for id in tree.subtree(root) {
+        let is_published = tree.node(&id).is_some_and(|node| node.state == NodeState::Published);
+        if is_published && archive.store.info(id.clone()).await?.is_none() {
+            found.push(Found::new(&id, "it is in the log of its tree, but its own log is not there"));
+        }
+    }
+    Ok((tree, found))
+}
+
+async fn check(archive: &Archive, session: &SessionInfo) -> Result<Vec<Found>, Failed> {
+    Ok(read(archive, session).await?.1)
+}
+
+/// The events of a log, as far as they can be read, and what is wrong with them.
+async fn read(archive: &Archive, session: &SessionInfo) -> Result<(Vec<Arc<Event>>, Vec<Found>), Failed> {
+    let id = session.id();
     let read: Result<Vec<Arc<Event>>, StoreError> = archive.store.read(id.clone(), Seq(0)).try_collect().await;
-    let found = |what| Found { session: id.clone(), what };
     match read {
         Ok(events) => {
-            Ok(invariant::check_log(header, &events).iter().map(|violation| found(violation.to_string())).collect())
+            let violations = invariant::check_log(&session.new.header, &events);
+            let mut found: Vec<Found> = violations.iter().map(|found| Found::new(id, found.to_string())).collect();
+            let end = events.last().map_or(Seq(0), |last| last.next_seq());
+            // A log that is being written may be longer by now.
+            if end < session.len {
+                found.push(Found::new(
+                    id,
+                    format!("its last events are missing: {} were written, {end} are there", session.len),
+                ));
+            }
+            Ok((events, found))
         }
-        Err(error @ StoreError::Damaged { .. }) => Ok(vec![found(error.to_string())]),
+        Err(error @ StoreError::Damaged { .. }) => Ok((vec![], vec![Found::new(id, error.to_string())])),
         Err(error) => Err(error.into()),
     }
 }
