@@ -48,6 +48,14 @@ pub enum Error {
         /// Why.
         why: String,
     },
+    /// The actor of an agent failed too often in a row.
+    #[error("agent {agent} failed {panics} times in a row and is not started again by this runtime")]
+    GaveUp {
+        /// Which.
+        agent: AgentId,
+        /// How often.
+        panics: u32,
+    },
     /// The runtime is shutting down, or its actors are gone.
     #[error("the runtime is closed")]
     Closed,
@@ -68,6 +76,7 @@ impl Error {
             Self::Dir { .. } => "DIR",
             Self::Refused(_) => "REFUSED",
             Self::Unreadable { .. } => "UNREADABLE",
+            Self::GaveUp { .. } => "GAVE_UP",
             Self::Closed => "CLOSED",
         }
     }

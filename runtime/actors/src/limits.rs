@@ -1,5 +1,7 @@
 //! The bounds of a runtime.
 
+use impresario_kernel::RestartPolicy;
+
 /// Over a limit means to wait or to be refused, never to run away. The defaults are those of the command line.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Limits {
@@ -23,6 +25,8 @@ pub struct Limits {
     pub calls_max: Option<u64>,
     /// How long a turn may take, in milliseconds, looked at between its steps; `None` is no limit.
     pub wall_ms_max: Option<u64>,
+    /// How often an agent whose actor panics is started again. With its last restart spent it has crashed for good.
+    pub restarts: RestartPolicy,
     /// How long one message may be, in bytes.
     pub message_bytes_max: usize,
 }
@@ -40,6 +44,7 @@ impl Default for Limits {
             tokens_max: None,
             calls_max: None,
             wall_ms_max: None,
+            restarts: RestartPolicy::default(),
             message_bytes_max: 16 * 1024 * 1024,
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use impresario_kernel::admission::Applicant;
-use impresario_kernel::{Agent, AgentId, AgentPath, CallId, CallKey, Cause, Outcome, Seq};
+use impresario_kernel::{Agent, AgentId, AgentPath, CallId, CallKey, Cause, Outcome, OutcomeKind, Seq};
 use impresario_seams::{Observed, StoreError};
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
@@ -174,7 +174,12 @@ impl SupervisorState {
             SupervisorMessage::AskSlot { agent, resuming, ask } => self.ask_slot(agent, resuming, ask),
             SupervisorMessage::ReturnSlot { agent } => self.return_slot(&agent),
             SupervisorMessage::AgentRests { agent, handled, unread } => self.agent_rests(&agent, handled, unread),
-            SupervisorMessage::TurnEnded { agent, outcome } => self.turn_ended(&agent, outcome),
+            SupervisorMessage::TurnEnded { agent, outcome } => {
+                // What a repair closes is not an end of its own.
+                let ended = self.tree_of(&agent).filter(|_| outcome.kind != OutcomeKind::Crashed);
+                ended.into_iter().for_each(|tree| tree.forget_panics(&agent));
+                self.turn_ended(&agent, outcome);
+            }
             SupervisorMessage::Delivered { child, turn } => self.delivered(&child, turn),
             SupervisorMessage::Wait(wait) => self.wait(wait),
             SupervisorMessage::WaitTimedOut { parent, call } => self.wait_timed_out(&parent, call),

@@ -322,13 +322,16 @@ impl Display {
         if let (Some(stop), Some(receipt)) = (ending.stop, &ending.receipt) {
             parts.push(receipt_line(stop, receipt));
         }
-        let children: u64 = ending.children(&self.tally).values().sum();
-        parts.push(figures::plural(usize::try_from(children).unwrap_or(usize::MAX).saturating_add(1), "agent"));
-        let mut spent: Spent = self.tally.spent();
-        if let (true, Some(outcome)) = (self.tally.agents().is_empty(), &ending.outcome) {
-            spent = outcome.spent;
+        // Leaving at once, what was not shown is not known.
+        if ending.receipt.is_some() || ending.drain {
+            let children: u64 = ending.children(&self.tally).values().sum();
+            parts.push(figures::plural(usize::try_from(children).unwrap_or(usize::MAX).saturating_add(1), "agent"));
+            let mut spent: Spent = self.tally.spent();
+            if let (true, Some(outcome)) = (self.tally.agents().is_empty(), &ending.outcome) {
+                spent = outcome.spent;
+            }
+            parts.push(figures::tokens(&spent));
         }
-        parts.push(figures::tokens(&spent));
         parts.push(figures::span(ending.duration_ms));
         if let Some(root) = &ending.root {
             parts.push(format!("session {root}"));

@@ -31,5 +31,5 @@ pub use id::{AgentId, AgentPath, CallId, CallKey, MessageId, Millis, RunKey, Seq
 pub use log::Log;
 pub use message::{Block, Message, Role, Source};
 pub use outcome::{Cause, Failure, Outcome, OutcomeKind, Spent, TurnEnd, Usage};
-pub use spec::{Overlap, RetryPolicy, Spec, TurnLimits};
+pub use spec::{Overlap, RestartPolicy, RetryPolicy, Spec, TurnLimits};
 pub use turn::Want;

@@ -110,9 +110,46 @@ impl RetryPolicy {
     }
 }
 
+/// How often an agent whose actor panics is started again, and after which wait.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RestartPolicy {
+    /// How often in a row; 0 is never. A turn that ends by itself in between begins a new row.
+    pub max_restarts: u32,
+    /// The wait before the second restart, in milliseconds; the first comes at once, and each later wait is twice the
+    /// one before.
+    pub initial_ms: u64,
+    /// The longest wait, in milliseconds.
+    pub max_ms: u64,
+}
+
+impl Default for RestartPolicy {
+    fn default() -> Self {
+        Self { max_restarts: 5, initial_ms: 100, max_ms: 10_000 }
+    }
+}
+
+impl RestartPolicy {
+    /// How long to wait after panic number `panics` (from 1) of a row, or `None` to give up.
+    pub fn delay(&self, panics: u32) -> Option<u64> {
+        match panics {
+            _ if panics > self.max_restarts => None,
+            0 | 1 => Some(0),
+            _ => Some(self.initial_ms.saturating_mul(1 << (panics - 2).min(32)).min(self.max_ms)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn restarts_come_at_once_then_later_and_later_and_then_no_more() {
+        let policy = RestartPolicy { max_ms: 300, ..RestartPolicy::default() };
+        let delays: Vec<_> = (1..=6).map(|panics| policy.delay(panics)).collect();
+        assert_eq!(delays, [Some(0), Some(100), Some(200), Some(300), Some(300), None]);
+        assert_eq!(RestartPolicy { max_restarts: 0, ..policy }.delay(1), None);
+    }
 
     #[test]
     fn waits_double_within_a_tenth_and_never_pass_the_longest() {

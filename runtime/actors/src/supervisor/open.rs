@@ -79,7 +79,8 @@ impl SupervisorState {
         Ok(id)
     }
 
-    /// An agent's actor failed: what it had handed to the journal is its log, and its life goes on from there.
+    /// An agent's actor failed: what it had handed to the journal is its log, and its life goes on from there, unless it
+    /// failed too often.
     pub(super) fn actor_failed(&mut self, actor: ActorId) {
         let Some(id) = self.actors.remove(&actor) else { return };
         self.return_slot(&id);
@@ -87,9 +88,14 @@ impl SupervisorState {
         tree.set_rest(&id, None);
         tree.waits.retain(|wait| wait.parent != id);
         let Some(profile) = tree.agents.get(&id).map(|entry| entry.profile.clone()) else { return };
+        let panics = tree.count_panic(&id);
+        let Some(delay) = self.shared.limits.restarts.delay(panics) else {
+            return self.revived(id.clone(), Err(Error::GaveUp { agent: id, panics }));
+        };
         let (shared, journal, myself) = (Arc::clone(&self.shared), self.journal.clone(), self.myself.clone());
         let revived = id.clone();
         let reader = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(delay)).await;
             let (reply, flushed) = oneshot::channel();
             let _ = journal.cast(JournalMessage::Flush(reply));
             let agent = match flushed.await {
@@ -125,7 +131,7 @@ impl SupervisorState {
                 self.send_held(&id);
             }
             Err(error) => {
-                tracing::error!(agent = %id, %error, "a failed agent cannot be read back");
+                tracing::error!(agent = %id, %error, "a failed agent is not started again");
                 entry.is_live = false;
                 let outcome = entry.outcome.clone();
                 tree.agents.insert(id.clone(), entry);
@@ -233,6 +239,30 @@ mod tests {
         let notices =
             text.iter().filter(|fact| fact.starts_with("UserMessage") && fact.contains(" completed · agent "));
         assert_eq!(notices.count(), 3, "{text:#?}");
+        runtime.shutdown().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_agent_that_fails_again_and_again_is_left_to_rest_and_nobody_waits_for_it() {
+        let store = Arc::new(MemoryStore::new());
+        let (runtime, root, mut seen) = begin(&store, "[[SAY well]]").await;
+        runtime.quiesce(root.id()).await.unwrap();
+        let mut lives = 0;
+        while lives < 1 + Limits::default().restarts.max_restarts {
+            let Some(Seen::Event(event)) = seen.next().await else { panic!("nothing was seen") };
+            if matches!(event.what, Observed::Started { .. }) {
+                lives += 1;
+                runtime.shared().router.kill(&event.agent);
+            }
+        }
+        while runtime.agent(root.id()).is_ok() {
+            tokio::task::yield_now().await;
+        }
+        let receipt = runtime.quiesce(root.id()).await.unwrap();
+        assert_eq!(receipt.agents[0].outcome, Some(OutcomeKind::Crashed), "{receipt:?}");
+        assert!(root.followup("still there?").await.is_err(), "there is nobody any more");
+        let log: Vec<_> = store.read(root.id().clone(), Seq(0)).try_collect().await.unwrap();
+        assert_eq!(check_log(&SessionHeader::new(root.id().clone(), impresario_kernel::Millis(0)), &log), []);
         runtime.shutdown().await.unwrap();
     }
 }

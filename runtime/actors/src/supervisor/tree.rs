@@ -40,6 +40,8 @@ pub(crate) struct TreeState {
     pub(super) refused: u32,
     /// How many live agents are not at rest.
     pub(super) busy: usize,
+    /// How often in a row the actor of an agent panicked.
+    panics: HashMap<AgentId, u32>,
     /// Who was found with something on its way when rest was asked about last: the first to be looked at again.
     suspect: AgentId,
 }
@@ -68,6 +70,7 @@ pub(super) struct Waiter {
 impl TreeState {
     pub(super) fn new(tree: Tree, next: Seq, running_max: usize) -> Self {
         Self {
+            panics: HashMap::new(),
             suspect: tree.root().clone(),
             tree,
             next,
@@ -138,6 +141,18 @@ impl TreeState {
         if let Some(siblings) = parent.and_then(|parent| self.unsettled.get_mut(parent)) {
             siblings.remove(agent);
         }
+    }
+
+    /// Counts a panic of the actor of `agent`: how many that makes in a row.
+    pub(super) fn count_panic(&mut self, agent: &AgentId) -> u32 {
+        let panics = self.panics.entry(agent.clone()).or_default();
+        *panics += 1;
+        *panics
+    }
+
+    /// A turn of `agent` came to an end of its own: the next panic begins a new row.
+    pub(super) fn forget_panics(&mut self, agent: &AgentId) {
+        self.panics.remove(agent);
     }
 
     /// Whether a live child of `parent` has not come to an end yet.
