@@ -1,8 +1,9 @@
 //! Reading stored trees back, and closing what a dead process left open.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use futures::TryStreamExt;
+use futures::{FutureExt, TryStreamExt};
 use impresario_kernel::event::{Fact, Lane, TreeDelivered, TreeRefused};
 use impresario_kernel::tree::{NodeState, Tree};
 use impresario_kernel::{Agent, AgentId, Event, Input, Outcome, Seq, Spec};
@@ -11,7 +12,7 @@ use impresario_seams::{Batch, Commit, Head, SessionFilter, SessionInfo, TurnStat
 use crate::delegation::Settled;
 use crate::error::Error;
 use crate::profile::Profile;
-use crate::shared::{Shared, now};
+use crate::shared::{Shared, now, panic_text};
 use crate::spec::AgentSpec;
 
 /// A tree that is whole again.
@@ -62,6 +63,14 @@ pub(crate) async fn load(shared: &Shared, root: &AgentId, spec: AgentSpec) -> Re
     });
     let others = others.collect();
     Ok(Loaded { tree: facts.tree, tree_next: facts.next, root: root_agent, title, profile, others })
+}
+
+/// Runs what reads a stored session: whoever waits for `id` hears of a panic as of any other failure.
+pub(crate) async fn contained<T>(id: &AgentId, reading: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    AssertUnwindSafe(reading).catch_unwind().await.unwrap_or_else(|panic| {
+        let why = format!("reading it panicked: {}", panic_text(&*panic));
+        Err(Error::Unreadable { id: id.clone(), why })
+    })
 }
 
 /// Folds one stored session.

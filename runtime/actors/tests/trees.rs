@@ -258,6 +258,8 @@ struct Moody {
     failures: AtomicUsize,
     /// How many commits it takes before it refuses for good.
     fuse: AtomicUsize,
+    /// How many reads panic.
+    panics: AtomicUsize,
 }
 
 fn count_down(counter: &AtomicUsize) -> bool {
@@ -280,6 +282,7 @@ impl Store for Moody {
     }
 
     fn read(&self, id: AgentId, from: Seq) -> futures::stream::BoxStream<'static, Result<Arc<Event>, StoreError>> {
+        assert!(!count_down(&self.panics), "the store is broken");
         self.store.read(id, from)
     }
 
@@ -310,6 +313,7 @@ async fn a_full_disk_stalls_the_work_and_loses_nothing() {
         store: MemoryStore::new(),
         failures: AtomicUsize::new(3),
         fuse: AtomicUsize::new(usize::MAX),
+        panics: AtomicUsize::new(0),
     });
     let runtime = start(store.clone(), Limits::default()).await;
     let mut seen = runtime.subscribe();
@@ -327,6 +331,26 @@ async fn a_full_disk_stalls_the_work_and_loses_nothing() {
         }
     }
     assert_eq!(stalls, 1, "a full disk is said once");
+}
+
+#[tokio::test]
+async fn a_panic_while_a_stored_tree_is_read_is_an_error_and_asking_again_may_help() {
+    let store = Arc::new(Moody {
+        store: MemoryStore::new(),
+        failures: AtomicUsize::new(0),
+        fuse: AtomicUsize::new(usize::MAX),
+        panics: AtomicUsize::new(0),
+    });
+    let runtime = start(store.clone(), Limits::default()).await;
+    let root = runtime.spawn(spec()).await.unwrap();
+    root.followup("[[SAY well]]").await.unwrap();
+    runtime.quiesce(root.id()).await.unwrap();
+    runtime.shutdown().await.unwrap();
+    store.panics.store(1, Ordering::SeqCst);
+    let runtime = start(store.clone(), Limits::default()).await;
+    let error = runtime.open(root.id(), spec()).await.unwrap_err();
+    assert!(error.to_string().contains("the store is broken"), "{error}");
+    assert_eq!(&*runtime.open(root.id(), spec()).await.unwrap().outcome().await.unwrap().unwrap().text, "well");
 }
 
 #[tokio::test]
@@ -362,7 +386,12 @@ async fn a_tree_whose_process_died_comes_back_with_honest_ends() {
 async fn a_store_that_was_taken_over_stops_everybody_and_says_so() {
     for fuse in [1, 2, 3, 5, 8] {
         let failures = AtomicUsize::new(0);
-        let store = Arc::new(Moody { store: MemoryStore::new(), failures, fuse: AtomicUsize::new(fuse) });
+        let store = Arc::new(Moody {
+            store: MemoryStore::new(),
+            failures,
+            fuse: AtomicUsize::new(fuse),
+            panics: AtomicUsize::new(0),
+        });
         let runtime = start(store.clone(), Limits::default()).await;
         let root = runtime.spawn(spec()).await.unwrap();
         // Accepted or not, depending on how far the store went.

@@ -41,7 +41,7 @@ impl SupervisorState {
         }
         let (shared, myself, opened) = (Arc::clone(&self.shared), self.myself.clone(), id.clone());
         let reader = tokio::spawn(async move {
-            let loaded = Box::new(recovery::load(&shared, &opened, spec).await);
+            let loaded = Box::new(recovery::contained(&opened, recovery::load(&shared, &opened, spec)).await);
             // The runtime may have been shut down meanwhile.
             let _ = myself.cast(SupervisorMessage::Opened { id: opened, loaded });
         });
@@ -99,7 +99,7 @@ impl SupervisorState {
             let (reply, flushed) = oneshot::channel();
             let _ = journal.cast(JournalMessage::Flush(reply));
             let agent = match flushed.await {
-                Ok(Ok(())) => recovery::read(&shared, &revived, profile.spec).await,
+                Ok(Ok(())) => recovery::contained(&revived, recovery::read(&shared, &revived, profile.spec)).await,
                 Ok(Err(error)) => Err(error.into()),
                 Err(_) => Err(Error::Closed),
             };
