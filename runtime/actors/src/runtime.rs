@@ -146,12 +146,16 @@ impl Runtime {
         Ok(self.handle(id))
     }
 
-    /// Ends everything in the tree of `root` and says what ended. Past `deadline` it says what did not.
+    /// Ends an agent and everything below it, and says what ended. Past `deadline` it says what did not. Agents above
+    /// and beside it go on.
     ///
-    /// Messages that wait stay, parked. Nothing new starts in the tree until this returns.
-    pub async fn stop(&self, root: &AgentId, cause: Cause, deadline: Duration) -> Result<Receipt, Error> {
-        let root = root.clone();
-        self.ask(|reply| SupervisorMessage::Stop { root, cause, deadline, reply }).await?
+    /// Messages that wait stay, parked. Nothing new is spawned there until this returns.
+    ///
+    /// # Errors
+    /// [`Error::UnknownAgent`] when no tree that is open here has this agent.
+    pub async fn stop(&self, top: &AgentId, cause: Cause, deadline: Duration) -> Result<Receipt, Error> {
+        let top = top.clone();
+        self.ask(|reply| SupervisorMessage::Stop { top, cause, deadline, reply }).await?
     }
 
     /// The address of an agent of a tree that is open here: a root, or any of its descendants.
@@ -170,10 +174,13 @@ impl Runtime {
         Ok(self.shared.store.list(filter).await?)
     }
 
-    /// Waits until nothing in the tree of `root` runs, waits to run, or is on its way.
-    pub async fn quiesce(&self, root: &AgentId) -> Result<Receipt, Error> {
-        let root = root.clone();
-        self.ask(|reply| SupervisorMessage::Quiesce { root, reply }).await?
+    /// Waits until nothing at or below an agent runs, waits to run, or is on its way.
+    ///
+    /// # Errors
+    /// As [`Runtime::stop`].
+    pub async fn quiesce(&self, top: &AgentId) -> Result<Receipt, Error> {
+        let top = top.clone();
+        self.ask(|reply| SupervisorMessage::Quiesce { top, reply }).await?
     }
 
     /// Ends what runs (within 30 s), writes what is still to be written and ends the actors.

@@ -60,12 +60,12 @@ pub(crate) enum SupervisorMessage {
     WaitTimedOut { parent: AgentId, call: CallKey },
     /// A call that others perform is to end.
     StopCall { parent: AgentId, call: CallKey },
-    /// End a tree.
-    Stop { root: AgentId, cause: Cause, deadline: Duration, reply: oneshot::Sender<Result<Receipt, Error>> },
+    /// End an agent and everything below it.
+    Stop { top: AgentId, cause: Cause, deadline: Duration, reply: oneshot::Sender<Result<Receipt, Error>> },
     /// A stop took too long.
     StopTimedOut { root: AgentId, stop: u64 },
-    /// Say when a tree is at rest.
-    Quiesce { root: AgentId, reply: oneshot::Sender<Result<Receipt, Error>> },
+    /// Say when an agent and everything below it is at rest.
+    Quiesce { top: AgentId, reply: oneshot::Sender<Result<Receipt, Error>> },
     /// Which trees are live.
     Roots(oneshot::Sender<Vec<AgentId>>),
     /// A tree log is durable up to here.
@@ -184,9 +184,9 @@ impl SupervisorState {
             SupervisorMessage::Wait(wait) => self.wait(wait),
             SupervisorMessage::WaitTimedOut { parent, call } => self.wait_timed_out(&parent, call),
             SupervisorMessage::StopCall { parent, call } => self.stop_call(&parent, call),
-            SupervisorMessage::Stop { root, cause, deadline, reply } => self.stop(&root, cause, deadline, reply),
+            SupervisorMessage::Stop { top, cause, deadline, reply } => self.stop(&top, cause, deadline, reply),
             SupervisorMessage::StopTimedOut { root, stop } => self.stop_timed_out(&root, stop),
-            SupervisorMessage::Quiesce { root, reply } => self.quiesce(&root, reply),
+            SupervisorMessage::Quiesce { top, reply } => self.quiesce(&top, reply),
             SupervisorMessage::Roots(reply) => {
                 let _ = reply.send(self.trees.keys().cloned().collect());
             }

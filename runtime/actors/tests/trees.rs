@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
-use impresario_actors::{AgentSpec, Limits, Options, Runtime, Seen, Subscription};
+use impresario_actors::{AgentSpec, Error, Limits, Options, Runtime, Seen, Subscription};
 use impresario_kernel::event::ToolSchema;
 use impresario_kernel::invariant::check_log;
 use impresario_kernel::{Access, Agent, AgentId, Cause, Event, Fact, OutcomeKind, Overlap, RequestHeader, Seq, Spec};
@@ -593,4 +593,33 @@ async fn figures_and_deadlines_from_outside_cannot_overflow() {
     root.followup("[[SAY x]]").await.unwrap();
     let receipt = runtime.stop(root.id(), Cause::user("x"), Duration::MAX).await.unwrap();
     assert!(receipt.at_rest());
+}
+
+#[tokio::test]
+async fn a_subtree_is_stopped_and_those_beside_and_above_it_go_on() {
+    let store = Arc::new(MemoryStore::new());
+    let runtime = start(store.clone(), Limits::default()).await;
+    let mut seen = runtime.subscribe();
+    let root = runtime.spawn(spec()).await.unwrap();
+    root.followup("[[FANOUT n=2 leaf=\"tool=hang\"]]").await.unwrap();
+    let mut hanging = vec![];
+    while hanging.len() < 2 {
+        if let Seen::Event(event) = seen.next().await.unwrap()
+            && matches!(event.what, Observed::ToolStarted { ref tool, .. } if &**tool == "hang")
+        {
+            hanging.push(event.agent.clone());
+        }
+    }
+    let deadline = Duration::from_millis(50);
+    let receipt = runtime.stop(&hanging[0], Cause::user("enough"), deadline).await.unwrap();
+    assert!(receipt.at_rest() && receipt.agents.len() == 1, "{receipt:?}");
+    assert_eq!((&receipt.agents[0].id, receipt.agents[0].outcome), (&hanging[0], Some(OutcomeKind::Cancelled)));
+    // The other one still hangs, and its parent still waits for it.
+    assert!(runtime.quiesce(&hanging[0]).await.unwrap().at_rest());
+    assert!(futures::FutureExt::now_or_never(runtime.quiesce(root.id())).is_none());
+    runtime.stop(&hanging[1], Cause::user("enough"), deadline).await.unwrap();
+    runtime.quiesce(root.id()).await.unwrap();
+    assert_eq!(&*root.outcome().await.unwrap().unwrap().text, "fanout done results=0 failed=2");
+    assert!(matches!(runtime.quiesce(&"nobody".into()).await, Err(Error::UnknownAgent(_))));
+    verified(&*store, root.id()).await;
 }

@@ -6,7 +6,7 @@ use impresario_kernel::event::{Fact, QueueRule, TreeLifted};
 use impresario_kernel::{AgentId, Cause};
 use tokio::sync::oneshot;
 
-use super::tree::Waiter;
+use super::tree::{TreeState, Waiter};
 use super::{SupervisorMessage, SupervisorState};
 use crate::agent::AgentMessage;
 use crate::error::Error;
@@ -21,7 +21,7 @@ const CHILD_DEADLINE: Duration = Duration::from_secs(10);
 impl SupervisorState {
     pub(super) fn stop(
         &mut self,
-        root: &AgentId,
+        top: &AgentId,
         cause: Cause,
         deadline: Duration,
         reply: oneshot::Sender<Result<Receipt, Error>>,
@@ -29,21 +29,20 @@ impl SupervisorState {
         self.stops += 1;
         let stop = self.stops;
         let journal = self.journal.clone();
-        let live = if self.lost.is_none() { self.trees.get_mut(root) } else { None };
-        let Some(tree) = live else {
-            let _ = reply.send(Err(self.no_such(root)));
+        let Some(tree) = self.live_tree_of(top) else {
+            let _ = reply.send(Err(self.no_such(top)));
             return;
         };
-        let stone = tree.tree.tombstone(root.clone(), cause.clone());
+        let stone = tree.tree.tombstone(top.clone(), cause.clone());
         let epoch = stone.epoch;
         tree.record(&journal, Fact::TreeTombstoned(stone));
-        tree.waiters.push(Waiter { reply, stop: Some((epoch, stop)) });
-        for agent in tree.tree.subtree(root) {
+        tree.waiters.push(Waiter::new(top, reply, Some((epoch, stop))));
+        let root = tree.tree.root().clone();
+        for agent in tree.tree.subtree(top) {
             let (cause, queue) = (cause.clone(), QueueRule::Park);
             // An agent without an actor has nothing to cancel.
             let _ = self.shared.router.send(&agent, AgentMessage::Cancel { cause, queue, deadline });
         }
-        let root = root.clone();
         self.myself.send_after(deadline.saturating_add(GRACE), move || SupervisorMessage::StopTimedOut { root, stop });
     }
 
@@ -55,18 +54,27 @@ impl SupervisorState {
             let (nobody, _) = oneshot::channel();
             let reply = std::mem::replace(&mut waiter.reply, nobody);
             // Who asked may have left.
-            let _ = reply.send(Ok(tree.receipt()));
+            let top = waiter.top.clone();
+            let _ = reply.send(Ok(tree.receipt(&top)));
         }
     }
 
-    pub(super) fn quiesce(&mut self, root: &AgentId, reply: oneshot::Sender<Result<Receipt, Error>>) {
-        let live = if self.lost.is_none() { self.trees.get_mut(root) } else { None };
-        let Some(tree) = live else {
-            let _ = reply.send(Err(self.no_such(root)));
+    pub(super) fn quiesce(&mut self, top: &AgentId, reply: oneshot::Sender<Result<Receipt, Error>>) {
+        let Some(tree) = self.live_tree_of(top) else {
+            let _ = reply.send(Err(self.no_such(top)));
             return;
         };
-        tree.waiters.push(Waiter { reply, stop: None });
-        self.check_rest(root);
+        tree.waiters.push(Waiter::new(top, reply, None));
+        let root = tree.tree.root().clone();
+        self.check_rest(&root);
+    }
+
+    /// The tree that an agent belongs to, unless nothing can happen in it any more.
+    fn live_tree_of(&mut self, agent: &AgentId) -> Option<&mut TreeState> {
+        if self.lost.is_some() {
+            return None;
+        }
+        self.tree_of(agent).filter(|tree| tree.tree.node(agent).is_some())
     }
 
     fn no_such(&self, root: &AgentId) -> Error {
@@ -83,22 +91,25 @@ impl SupervisorState {
         self.check_rest(&root);
     }
 
-    /// Answers whoever waits for rest, if there is rest, and lifts the tombstones of the stops among them.
+    /// Answers whoever waits for rest that is there now, and lifts the tombstones of the stops among them.
     pub(super) fn check_rest(&mut self, root: &AgentId) {
         let journal = self.journal.clone();
         let Some(tree) = self.trees.get_mut(root) else { return };
-        if tree.waiters.is_empty() || !tree.is_at_rest(&self.shared.router) {
-            return;
-        }
-        let receipt = tree.receipt();
-        for waiter in std::mem::take(&mut tree.waiters) {
+        let mut waiters = std::mem::take(&mut tree.waiters);
+        let rested: Vec<Waiter> =
+            waiters.extract_if(.., |waiter| tree.is_at_rest(waiter, &self.shared.router)).collect();
+        tree.waiters = waiters;
+        for waiter in rested {
+            let receipt = tree.receipt(&waiter.top);
             if let Some((epoch, _)) = waiter.stop {
-                tree.record(&journal, Fact::TreeLifted(TreeLifted { agent: root.clone(), epoch }));
+                tree.record(&journal, Fact::TreeLifted(TreeLifted { agent: waiter.top.clone(), epoch }));
+            }
+            if waiter.top == *root {
+                tree.refused = 0;
             }
             // Who asked may have left.
-            let _ = waiter.reply.send(Ok(receipt.clone()));
+            let _ = waiter.reply.send(Ok(receipt));
         }
-        tree.refused = 0;
     }
 
     pub(super) fn cancel_child(&self, child: &AgentId) {

@@ -42,8 +42,6 @@ pub(crate) struct TreeState {
     pub(super) busy: usize,
     /// How often in a row the actor of an agent panicked.
     panics: HashMap<AgentId, u32>,
-    /// Who was found with something on its way when rest was asked about last: the first to be looked at again.
-    suspect: AgentId,
 }
 
 /// What is known of one agent.
@@ -62,16 +60,25 @@ pub(super) struct Entry {
 
 /// Somebody who waits for rest.
 pub(super) struct Waiter {
+    /// Of whom: this agent and everything below it.
+    pub(super) top: AgentId,
     pub(super) reply: oneshot::Sender<Result<Receipt, Error>>,
     /// Set for stops: the tombstone to lift, and the number of the stop.
     pub(super) stop: Option<(u64, u64)>,
+    /// Who was in the way when rest was asked about last: the first to be looked at again.
+    suspect: AgentId,
+}
+
+impl Waiter {
+    pub(super) fn new(top: &AgentId, reply: oneshot::Sender<Result<Receipt, Error>>, stop: Option<(u64, u64)>) -> Self {
+        Self { top: top.clone(), reply, stop, suspect: top.clone() }
+    }
 }
 
 impl TreeState {
     pub(super) fn new(tree: Tree, next: Seq, running_max: usize) -> Self {
         Self {
             panics: HashMap::new(),
-            suspect: tree.root().clone(),
             tree,
             next,
             durable: next,
@@ -175,23 +182,45 @@ impl TreeState {
         entry.rests = rests;
     }
 
-    /// Nothing runs, nothing waits to run, nothing is on its way, nothing is still to be written.
-    pub(super) fn is_at_rest(&mut self, router: &Router) -> bool {
-        if self.busy > 0 || !self.undelivered.is_empty() || self.durable < self.next {
+    /// Nothing that the waiter asks about runs, waits to run, is on its way, or is still to be written.
+    pub(super) fn is_at_rest(&self, waiter: &mut Waiter, router: &Router) -> bool {
+        if self.durable < self.next {
             return false;
         }
-        // All agents are looked at, beginning with the one that was in the way last time: asked again and again while
-        // ten thousand come to rest, this looks at each of them about once.
-        let from_suspect = self.agents.range::<AgentId, _>(&self.suspect..);
-        let mut all = from_suspect.chain(self.agents.range::<AgentId, _>(..&self.suspect));
-        let restless = all.find(|(id, entry)| entry.is_live && router.sent(id) != entry.rests);
-        let Some((restless, _)) = restless else { return true };
-        self.suspect = restless.clone();
+        let restless = |id: &AgentId| {
+            let entry = self.agents.get(id).filter(|entry| entry.is_live);
+            entry.is_some_and(|entry| entry.rests.is_none() || router.sent(id) != entry.rests)
+        };
+        // Asked again and again while ten thousand come to rest, this looks at each of them about once.
+        if restless(&waiter.suspect) {
+            return false;
+        }
+        let found = if waiter.top == *self.tree.root() {
+            if self.busy > 0 || !self.undelivered.is_empty() {
+                return false;
+            }
+            let from_suspect = self.agents.range::<AgentId, _>(&waiter.suspect..);
+            let all = from_suspect.chain(self.agents.range::<AgentId, _>(..&waiter.suspect));
+            all.map(|(id, _)| id).find(|id| restless(id)).cloned()
+        } else {
+            // What the top itself has to say is for those above it.
+            let is_within =
+                |child: &AgentId| *child != waiter.top && self.tree.lineage(child).any(|id| *id == waiter.top);
+            if self.undelivered.iter().any(|(child, _)| is_within(child)) {
+                return false;
+            }
+            self.tree.subtree(&waiter.top).into_iter().find(restless)
+        };
+        let Some(found) = found else { return true };
+        waiter.suspect = found;
         false
     }
 
-    pub(super) fn receipt(&self) -> Receipt {
-        let agents = self.tree.subtree(self.tree.root()).into_iter().map(|id| {
+    /// How the agents at and below `top` are.
+    pub(super) fn receipt(&self, top: &AgentId) -> Receipt {
+        let below = self.tree.subtree(top);
+        let parked = below.iter().filter_map(|id| self.agents.get(id)).map(|entry| entry.unread).sum::<usize>();
+        let agents = below.into_iter().map(|id| {
             let entry = self.agents.get(&id);
             AgentEnd {
                 path: self.tree.node(&id).map_or_else(AgentPath::root, |node| node.path.clone()),
@@ -200,7 +229,6 @@ impl TreeState {
                 id,
             }
         });
-        let parked = self.agents.values().map(|entry| entry.unread).sum::<usize>();
         Receipt { agents: agents.collect(), refused: self.refused, parked: u32::try_from(parked).unwrap_or(u32::MAX) }
     }
 
