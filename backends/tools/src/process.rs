@@ -88,12 +88,19 @@ impl Group {
         }
         let left = running(self.id);
         self.gone = left == 0 && self.ended.is_some();
-        if self.gone
-            && let Some(watchdog) = &mut self.watchdog
-        {
-            let _ = watchdog.start_kill();
+        if self.gone {
+            self.dismiss_watchdog();
         }
         left
+    }
+
+    /// Ends the watchdog before its pipe closes, so that it never signals a number that belongs to nobody, or to
+    /// strangers.
+    fn dismiss_watchdog(&mut self) {
+        if let Some(mut watchdog) = self.watchdog.take() {
+            // One that has ended already is as good.
+            let _ = watchdog.start_kill();
+        }
     }
 
     /// Ends the whole group: TERM, then KILL for what does not go. Returns when nothing is left, the leader reaped.
@@ -150,10 +157,7 @@ impl Drop for Group {
         if self.left() > 0 || self.ended.is_none() {
             self.signal(Signal::SIGKILL);
         }
-        // Before its pipe closes, so that it never signals a number that belongs to nobody, or to strangers.
-        if let Some(watchdog) = &mut self.watchdog {
-            let _ = watchdog.start_kill();
-        }
+        self.dismiss_watchdog();
     }
 }
 

@@ -262,6 +262,13 @@ struct Moody {
     panics: AtomicUsize,
 }
 
+impl Moody {
+    fn well() -> Self {
+        let (failures, fuse, panics) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
+        Self { store: MemoryStore::new(), failures, fuse, panics }
+    }
+}
+
 fn count_down(counter: &AtomicUsize) -> bool {
     counter.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
 }
@@ -309,12 +316,7 @@ impl Store for Moody {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_disk_stalls_the_work_and_loses_nothing() {
-    let store = Arc::new(Moody {
-        store: MemoryStore::new(),
-        failures: AtomicUsize::new(3),
-        fuse: AtomicUsize::new(usize::MAX),
-        panics: AtomicUsize::new(0),
-    });
+    let store = Arc::new(Moody { failures: AtomicUsize::new(3), ..Moody::well() });
     let runtime = start(store.clone(), Limits::default()).await;
     let mut seen = runtime.subscribe();
     let root = runtime.spawn(spec()).await.unwrap();
@@ -335,12 +337,7 @@ async fn a_full_disk_stalls_the_work_and_loses_nothing() {
 
 #[tokio::test]
 async fn a_panic_while_a_stored_tree_is_read_is_an_error_and_asking_again_may_help() {
-    let store = Arc::new(Moody {
-        store: MemoryStore::new(),
-        failures: AtomicUsize::new(0),
-        fuse: AtomicUsize::new(usize::MAX),
-        panics: AtomicUsize::new(0),
-    });
+    let store = Arc::new(Moody::well());
     let runtime = start(store.clone(), Limits::default()).await;
     let root = runtime.spawn(spec()).await.unwrap();
     root.followup("[[SAY well]]").await.unwrap();
@@ -386,12 +383,7 @@ async fn a_tree_whose_process_died_comes_back_with_honest_ends() {
 async fn a_store_that_was_taken_over_stops_everybody_and_says_so() {
     for fuse in [1, 2, 3, 5, 8] {
         let failures = AtomicUsize::new(0);
-        let store = Arc::new(Moody {
-            store: MemoryStore::new(),
-            failures,
-            fuse: AtomicUsize::new(fuse),
-            panics: AtomicUsize::new(0),
-        });
+        let store = Arc::new(Moody { failures, fuse: AtomicUsize::new(fuse), ..Moody::well() });
         let runtime = start(store.clone(), Limits::default()).await;
         let root = runtime.spawn(spec()).await.unwrap();
         // Accepted or not, depending on how far the store went.

@@ -46,6 +46,7 @@ struct Job {
 /// `impresario demo`
 pub(crate) async fn demo(common: &Common, args: DemoArgs) -> Result<Exit, Failed> {
     let choice = Choice::demo();
+    let output = OutputFile::at(args.output.output.as_deref())?;
     let home = Home::of(common)?;
     let dir = home::work_dir(common)?;
     let mut spec = AgentSpec::new(&choice.provider, &choice.model, dir);
@@ -59,8 +60,8 @@ pub(crate) async fn demo(common: &Common, args: DemoArgs) -> Result<Exit, Failed
         store: if args.ephemeral { backend::memory() } else { backend::store(&home)? },
         resume: None,
         asks: false,
-        style: style(common, &args.output)?,
-        output: OutputFile::at(args.output.output.as_deref())?,
+        style: style(common, &args.output, output.is_some())?,
+        output,
         kept: (!args.ephemeral).then_some(home),
         is_demo: true,
     };
@@ -72,7 +73,8 @@ pub(crate) async fn run(common: &Common, args: RunArgs) -> Result<Exit, Failed> 
     let prompt = prompt(args.prompt.as_deref(), args.stdin)?;
     let choice = Choice::of(&args.model, &|name| std::env::var(name).ok())?;
     let (sampling, max_tokens) = provider::settings(&args.model.settings)?;
-    let style = style(common, &args.output)?;
+    let output = OutputFile::at(args.output.output.as_deref())?;
+    let style = style(common, &args.output, output.is_some())?;
     let system = system(args.system.as_deref(), args.system_append.as_deref())?;
     let home = Home::of(common)?;
     let mut dir = home::work_dir(common)?;
@@ -107,7 +109,7 @@ pub(crate) async fn run(common: &Common, args: RunArgs) -> Result<Exit, Failed> 
         resume,
         asks: on_terminal,
         style,
-        output: OutputFile::at(args.output.output.as_deref())?,
+        output,
         kept: (!args.ephemeral).then_some(home),
         is_demo: false,
     };
@@ -133,7 +135,7 @@ pub(crate) fn limits(args: &BoundArgs, is_scripted: bool) -> Limits {
     }
 }
 
-fn style(common: &Common, args: &OutputArgs) -> Result<Style, Failed> {
+fn style(common: &Common, args: &OutputArgs, to_file: bool) -> Result<Style, Failed> {
     if args.deltas && !common.json {
         return Err(Failed::usage("--deltas needs --json"));
     }
@@ -141,7 +143,7 @@ fn style(common: &Common, args: &OutputArgs) -> Result<Style, Failed> {
         json: common.json,
         deltas: args.deltas,
         quiet: common.quiet,
-        to_file: OutputFile::at(args.output.as_deref())?.is_some(),
+        to_file,
         paint: Paint::of(common.color, Stream::Err),
     })
 }

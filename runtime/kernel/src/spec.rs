@@ -101,13 +101,18 @@ impl RetryPolicy {
             Some(asked) if asked <= self.max_ms => Some(asked),
             Some(_) => None,
             None => {
-                let doubled = self.initial_ms.saturating_mul(1 << (retry - 1).min(32)).min(self.max_ms);
+                let doubled = doubled(self.initial_ms, retry.saturating_sub(1), self.max_ms);
                 // 900 to 1100 thousandths.
                 let thousandths = 900 + dice % 201;
                 Some((doubled.saturating_mul(thousandths) / 1000).min(self.max_ms))
             }
         }
     }
+}
+
+/// `initial`, doubled so many times, and at most `max`.
+fn doubled(initial: u64, times: u32, max: u64) -> u64 {
+    initial.saturating_mul(1 << times.min(32)).min(max)
 }
 
 /// How often an agent whose actor panics is started again, and after which wait.
@@ -134,7 +139,7 @@ impl RestartPolicy {
         match panics {
             _ if panics > self.max_restarts => None,
             0 | 1 => Some(0),
-            _ => Some(self.initial_ms.saturating_mul(1 << (panics - 2).min(32)).min(self.max_ms)),
+            _ => Some(doubled(self.initial_ms, panics - 2, self.max_ms)),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::TryStreamExt as _;
-use impresario::kernel::tree::{NodeState, Tree};
+use impresario::kernel::tree::Tree;
 use impresario::kernel::{AgentId, Event, Seq, invariant};
 use impresario::seams::{SessionFilter, SessionInfo, StoreError, TurnState};
 use serde_json::json;
@@ -27,12 +27,12 @@ pub(super) async fn verify(common: &Common, archive: &Archive, args: &VerifyArgs
     for root in roots {
         let (tree, found) = check_tree(archive, root).await?;
         wrong.extend(found);
-        trees.insert(root, tree);
+        trees.extend(tree.map(|tree| (root, tree)));
     }
     for session in &sessions {
-        wrong.extend(check(archive, session).await?);
-        let is_placed = trees.get(&session.new.root).is_some_and(|tree| tree.node(session.id()).is_some());
-        if !is_placed {
+        wrong.extend(read(archive, session).await?.1);
+        // What a log that cannot be read says of places is not known.
+        if trees.get(&session.new.root).is_some_and(|tree| tree.node(session.id()).is_none()) {
             wrong.push(Found::new(session.id(), "it has no place in the log of its tree"));
         }
         if session.head.state == TurnState::Open {
@@ -85,31 +85,28 @@ async fn chosen(common: &Common, archive: &Archive, args: &VerifyArgs) -> Result
     archive.tree(&top).await
 }
 
-/// A tree as its log says, and what is wrong with the log; the root, and whoever was published, must be there.
-async fn check_tree(archive: &Archive, root: &AgentId) -> Result<(Tree, Vec<Found>), Failed> {
+/// A tree as its log says, if that can be read, and what is wrong with the log; the root, and whoever was published, must
+/// be there.
+async fn check_tree(archive: &Archive, root: &AgentId) -> Result<(Option<Tree>, Vec<Found>), Failed> {
     let log = root.tree_log();
     let mut tree = Tree::new(root.clone());
     let mut found = Vec::new();
     if let Some(info) = archive.store.info(log.clone()).await? {
         let (events, wrong) = read(archive, &info).await?;
-        events.iter().for_each(|event| tree.apply(&event.fact));
         found.extend(wrong);
+        let Some(events) = events else { return Ok((None, found)) };
+        events.iter().for_each(|event| tree.apply(&event.fact));
     }
     for id in tree.subtree(root) {
-        let is_published = tree.node(&id).is_some_and(|node| node.state == NodeState::Published);
-        if is_published && archive.store.info(id.clone()).await?.is_none() {
+        if archive.store.info(id.clone()).await?.is_none() {
             found.push(Found::new(&id, "it is in the log of its tree, but its own log is not there"));
         }
     }
-    Ok((tree, found))
+    Ok((Some(tree), found))
 }
 
-async fn check(archive: &Archive, session: &SessionInfo) -> Result<Vec<Found>, Failed> {
-    Ok(read(archive, session).await?.1)
-}
-
-/// The events of a log, as far as they can be read, and what is wrong with them.
-async fn read(archive: &Archive, session: &SessionInfo) -> Result<(Vec<Arc<Event>>, Vec<Found>), Failed> {
+/// The events of a log, if it can be read, and what is wrong with it.
+async fn read(archive: &Archive, session: &SessionInfo) -> Result<(Option<Vec<Arc<Event>>>, Vec<Found>), Failed> {
     let id = session.id();
     let read: Result<Vec<Arc<Event>>, StoreError> = archive.store.read(id.clone(), Seq(0)).try_collect().await;
     match read {
@@ -124,9 +121,9 @@ async fn read(archive: &Archive, session: &SessionInfo) -> Result<(Vec<Arc<Event
                     format!("its last events are missing: {} were written, {end} are there", session.len),
                 ));
             }
-            Ok((events, found))
+            Ok((Some(events), found))
         }
-        Err(error @ StoreError::Damaged { .. }) => Ok((vec![], vec![Found::new(id, error.to_string())])),
+        Err(error @ StoreError::Damaged { .. }) => Ok((None, vec![Found::new(id, error.to_string())])),
         Err(error) => Err(error.into()),
     }
 }
