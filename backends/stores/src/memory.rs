@@ -1,6 +1,7 @@
 //! A store that is gone with its process: for tests, benchmarks and `--ephemeral`.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
@@ -16,6 +17,8 @@ use crate::{matches, within};
 pub struct MemoryStore {
     sessions: Mutex<BTreeMap<AgentId, Session>>,
     artifacts: Mutex<BTreeMap<String, Vec<u8>>>,
+    /// The epoch of the newest lease. Changed and looked at under the lock of the sessions.
+    epoch: AtomicU64,
 }
 
 #[derive(Clone, Debug)]
@@ -34,6 +37,9 @@ impl MemoryStore {
     /// All or nothing: everything is looked at before anything is changed.
     fn write(&self, commit: &Commit) -> Result<(), StoreError> {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        if commit.lease.is_some_and(|lease| lease.epoch < self.epoch.load(Ordering::Relaxed)) {
+            return Err(StoreError::Fenced { location: self.location() });
+        }
         let mut lengths = BTreeMap::new();
         for batch in &commit.batches {
             check(&sessions, &mut lengths, batch)?;
@@ -157,6 +163,8 @@ impl Store for MemoryStore {
     }
 
     fn lease(&self) -> BoxFuture<'static, Result<Lease, StoreError>> {
-        async move { Ok(Lease { epoch: 1 }) }.boxed()
+        let _sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let epoch = self.epoch.fetch_add(1, Ordering::Relaxed) + 1;
+        async move { Ok(Lease { epoch }) }.boxed()
     }
 }

@@ -6,7 +6,7 @@ use futures::TryStreamExt;
 use impresario_kernel::chunk::{ChunkRun, RunKind};
 use impresario_kernel::event::{InboxWoken, SeedEnded, SeqRanges, SurfaceOp};
 use impresario_kernel::{AgentId, AgentPath, Event, Fact, Message, Millis, OutcomeKind, Seq, SessionHeader};
-use impresario_seams::{Batch, Commit, ForkRef, Head, NewSession, SessionFilter, Store, StoreError};
+use impresario_seams::{Batch, Commit, ForkRef, Head, Lease, NewSession, SessionFilter, Store, StoreError};
 use impresario_stores::{MemoryStore, SqliteStore};
 
 fn new_session(id: &str, parent: Option<&str>, fork: Option<ForkRef>, at: u64) -> Arc<NewSession> {
@@ -39,7 +39,11 @@ fn begin(id: &str, events: Vec<Arc<Event>>) -> Batch {
 }
 
 async fn commit(store: &dyn Store, batches: Vec<Batch>) -> Result<(), StoreError> {
-    store.commit(Commit { batches }).await
+    store.commit(Commit { lease: None, batches }).await
+}
+
+async fn commit_under(store: &dyn Store, lease: Lease, batches: Vec<Batch>) -> Result<(), StoreError> {
+    store.commit(Commit { lease: Some(lease), batches }).await
 }
 
 async fn read(store: &dyn Store, id: &str, from: u64) -> Vec<Arc<Event>> {
@@ -152,8 +156,19 @@ async fn keeps_artifacts_by_content(store: &dyn Store) {
     assert_eq!(store.artifact("nothing".into()).await.unwrap(), None);
 }
 
+/// The runtime before this one may still be writing when the next one has begun to read.
+async fn an_older_lease_writes_nothing(store: &dyn Store) {
+    let older = store.lease().await.unwrap();
+    commit_under(store, older, vec![begin("leased", vec![mark(0)])]).await.unwrap();
+    let newer = store.lease().await.unwrap();
+    let fenced = commit_under(store, older, vec![batch("leased", None, vec![mark(1)])]).await;
+    assert!(matches!(fenced, Err(StoreError::Fenced { .. })), "{fenced:?}");
+    assert_eq!(read(store, "leased", 0).await, [mark(0)]);
+    commit_under(store, newer, vec![batch("leased", None, vec![mark(1)])]).await.unwrap();
+}
+
 async fn keeps_the_contract(store: &dyn Store) {
-    store.lease().await.unwrap();
+    an_older_lease_writes_nothing(store).await;
     reads_back_what_was_written(store).await;
     reads_from_the_middle_of_a_run(store).await;
     pages_through_long_logs(store).await;
@@ -221,13 +236,13 @@ async fn who_was_taken_over_writes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.sqlite");
     let first = SqliteStore::open(&path).unwrap();
-    first.lease().await.unwrap();
-    commit(&first, vec![begin("mine", vec![mark(0)])]).await.unwrap();
+    let lease = first.lease().await.unwrap();
+    commit_under(&first, lease, vec![begin("mine", vec![mark(0)])]).await.unwrap();
     // As if the lock had been lost: another host, another mount.
     std::fs::remove_file(folder.path().join("store.sqlite.lock")).unwrap();
     let second = SqliteStore::open(&path).unwrap();
     second.lease().await.unwrap();
-    let fenced = commit(&first, vec![batch("mine", None, vec![mark(1)])]).await;
+    let fenced = commit_under(&first, lease, vec![batch("mine", None, vec![mark(1)])]).await;
     assert!(matches!(fenced, Err(StoreError::Fenced { .. })), "{fenced:?}");
     assert_eq!(read(&second, "mine", 0).await, [mark(0)]);
 }

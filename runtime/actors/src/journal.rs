@@ -122,7 +122,7 @@ impl JournalState {
         }
         let count = self.waiting.len().min(COMMIT_MAX);
         let batches = self.waiting.drain(..count).collect();
-        self.sent = Some(Arc::new(Commit { batches }));
+        self.sent = Some(Arc::new(Commit { lease: Some(self.shared.lease), batches }));
         self.send(myself);
     }
 

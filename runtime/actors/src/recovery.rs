@@ -49,7 +49,8 @@ pub(crate) async fn load(shared: &Shared, root: &AgentId, spec: AgentSpec) -> Re
     }
     facts.extend(deliver(shared, &facts.tree, &mut patients));
     facts.extend(refuse_unborn(&facts.tree, &patients));
-    let commit = Commit { batches: patients.iter().filter_map(Patient::batch).chain(facts.batch(root)).collect() };
+    let batches = patients.iter().filter_map(Patient::batch).chain(facts.batch(root)).collect();
+    let commit = Commit { lease: Some(shared.lease), batches };
     if !commit.batches.is_empty() {
         shared.store.commit(commit).await?;
     }

@@ -102,11 +102,12 @@ pub struct Runtime {
 impl Runtime {
     /// Starts the actors and takes the store's lease.
     pub async fn start(options: Options) -> Result<Self, Error> {
-        options.store.lease().await?;
+        let lease = options.store.lease().await?;
         let models: BTreeMap<_, _> =
             options.models.into_iter().map(|model| (model.provider().to_owned(), model)).collect();
         let shared = Arc::new(Shared {
             store: options.store,
+            lease,
             models,
             tools: options.tools,
             approver: options.approver,

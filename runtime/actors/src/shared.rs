@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use impresario_kernel::{AgentId, Millis};
-use impresario_seams::{Approver, Hook, Model, Store, Tool};
+use impresario_seams::{Approver, Hook, Lease, Model, Store, Tool};
 
 use crate::feed::Feed;
 use crate::limits::Limits;
@@ -14,11 +14,12 @@ use crate::router::Router;
 /// One runtime's seams, limits, addresses and observers. No globals: several runtimes may live in one process.
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
+    pub(crate) lease: Lease,
     pub(crate) models: BTreeMap<String, Arc<dyn Model>>,
     /// In the order in which a model is offered them.
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     pub(crate) approver: Option<Arc<dyn Approver>>,
-    /// In the order in which they are asked.
+    /// In the order in which they are asked, before those of an agent's own.
     pub(crate) hooks: Vec<Arc<dyn Hook>>,
     pub(crate) limits: Limits,
     pub(crate) router: Router,

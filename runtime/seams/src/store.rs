@@ -50,6 +50,9 @@ pub struct Lease {
 /// What is written at once.
 #[derive(Clone, Debug, Default)]
 pub struct Commit {
+    /// Under which lease: refused as [`StoreError::Fenced`] when a newer one was given out. A writer that nobody races, such
+    /// as an import, may do without.
+    pub lease: Option<Lease>,
     /// In order.
     pub batches: Vec<Batch>,
 }

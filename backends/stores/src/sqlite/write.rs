@@ -22,7 +22,7 @@ pub(super) enum Request {
 pub(super) fn start(connection: Connection, shared: Arc<Shared>) -> Result<mpsc::Sender<Request>, StoreError> {
     let (sender, requests) = mpsc::channel();
     let path = shared.path.clone();
-    let mut writer = Writer { connection, shared, epoch: None };
+    let mut writer = Writer { connection, shared };
     let thread = std::thread::Builder::new().name("impresario-store".into()).spawn(move || {
         // Whoever asked may have left; what is done is done.
         for request in requests {
@@ -40,8 +40,6 @@ pub(super) fn start(connection: Connection, shared: Arc<Shared>) -> Result<mpsc:
 struct Writer {
     connection: Connection,
     shared: Arc<Shared>,
-    /// Of our lease; none before it is taken.
-    epoch: Option<u64>,
 }
 
 impl Writer {
@@ -54,7 +52,7 @@ impl Writer {
         let shared = Arc::clone(&self.shared);
         let fail = |error: rusqlite::Error| shared.error("writing", &error);
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;
-        fence(&shared, &transaction, self.epoch)?;
+        fence(&shared, &transaction, commit.lease)?;
         for (batch, lines) in commit.batches.iter().zip(&encoded) {
             append(&shared, &transaction, batch, lines)?;
         }
@@ -76,14 +74,13 @@ impl Writer {
         );
         taken.map_err(|error| self.shared.error("taking the lease", &error))?;
         let epoch = self.connection.last_insert_rowid().unsigned_abs();
-        self.epoch = Some(epoch);
         Ok(Lease { epoch })
     }
 }
 
-/// Refuses to write when another process has taken a lease behind ours.
-fn fence(shared: &Shared, transaction: &Transaction<'_>, epoch: Option<u64>) -> Result<(), StoreError> {
-    let Some(epoch) = epoch else { return Ok(()) };
+/// Refuses to write when somebody has taken a lease behind this one.
+fn fence(shared: &Shared, transaction: &Transaction<'_>, lease: Option<Lease>) -> Result<(), StoreError> {
+    let Some(Lease { epoch }) = lease else { return Ok(()) };
     let newest = transaction.query_row("SELECT max(epoch) FROM runtimes", [], |row| row.get::<_, Option<i64>>(0));
     let newest = newest.map_err(|error| shared.error("writing", &error))?;
     match newest {
