@@ -2,6 +2,7 @@
 //! makes the running tasks match what is wanted. `handle` awaits nothing.
 
 mod effect;
+mod judge;
 mod observe;
 mod work;
 
@@ -12,8 +13,8 @@ use std::time::Duration;
 use imbl::OrdSet;
 use impresario_kernel::event::{Lane, QueueRule};
 use impresario_kernel::{
-    Agent, AgentId, CallId, CallKey, CallReport, Cause, Failure, Input, Message, MessageId, Millis, Outcome, Refused,
-    RunKey, Seq, Want,
+    Agent, AgentId, CallId, CallKey, CallReport, Cause, Failure, HookAsked, Input, Judgement, Message, MessageId,
+    Millis, Outcome, Refused, RunKey, Seq, Want,
 };
 use impresario_seams::NewSession;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -24,6 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::delegation::Settled;
 use crate::error::Error;
 use crate::journal::JournalMessage;
+use crate::pipeline;
 use crate::profile::Profile;
 use crate::sampling::ChunkBuffer;
 use crate::shared::{Shared, now, roll};
@@ -67,6 +69,10 @@ pub(crate) enum AgentMessage {
     CallEnded { call: CallKey, report: CallReport },
     /// Hooks have let a call for other agents pass.
     CallJudged { call: CallKey },
+    /// Hooks have looked at a child's answer.
+    AnswerReviewed { call: CallKey, settled: Settled, wakes: bool, report: Box<CallReport> },
+    /// Hooks have answered.
+    Judged { asked: HookAsked, judgement: Judgement },
     /// A wait for children is over.
     WaitEnded { call: CallKey, result: WaitResult },
     /// The deadline of a cancel has passed.
@@ -115,6 +121,8 @@ pub(crate) struct AgentState {
     cancels: HashMap<CallKey, CancellationToken>,
     /// Calls for other agents that hooks still judge.
     judging: BTreeSet<CallKey>,
+    /// Children's answers that hooks look at.
+    reviews: BTreeMap<CallKey, Task>,
     buffers: HashMap<RunKey, Arc<ChunkBuffer>>,
     /// What follows when the log is durable up to a place.
     effects: VecDeque<(Seq, Effect)>,
@@ -163,6 +171,7 @@ impl Actor for AgentActor {
             reconciled: None,
             cancels: HashMap::new(),
             judging: BTreeSet::new(),
+            reviews: BTreeMap::new(),
             buffers: HashMap::new(),
             effects: VecDeque::new(),
             slot: SlotState::None,
@@ -213,7 +222,7 @@ impl AgentState {
             }
             AgentMessage::ChildSettled { call, settled, wakes } => {
                 self.handled += 1;
-                self.child_settled(call, settled, wakes);
+                self.child_settled(myself, call, settled, wakes);
             }
             AgentMessage::TellOutcome(reply) => {
                 self.handled += 1;
@@ -242,6 +251,11 @@ impl AgentState {
                 self.input(Input::CallSettled { call, report });
             }
             AgentMessage::CallJudged { call } => self.call_judged(myself, call),
+            AgentMessage::AnswerReviewed { call, settled, wakes, report } => {
+                self.reviews.remove(&call);
+                self.child_answered(Some((call, *report)), settled, wakes);
+            }
+            AgentMessage::Judged { asked, judgement } => self.input(Input::Judged { asked, judgement, dice: roll() }),
             AgentMessage::WaitEnded { call, result } => self.wait_ended(call, result),
             AgentMessage::DeadlinePassed { turn } => self.abandon(turn),
         }
@@ -292,10 +306,28 @@ impl AgentState {
         }
     }
 
-    fn child_settled(&mut self, call: Option<CallKey>, settled: Settled, wakes: bool) {
+    /// A child's outcome came: the answer of the call that asked for it, once hooks have looked at it.
+    fn child_settled(&mut self, myself: &ActorRef<AgentMessage>, call: Option<CallKey>, settled: Settled, wakes: bool) {
+        let report = settled.report(self.shared.limits.result_bytes_max);
+        let reviewed = call.filter(|_| !self.profile.hooks.is_empty()).and_then(|key| self.pipeline_call(key));
+        match (call, reviewed) {
+            (Some(key), Some(call)) => {
+                let myself = myself.clone();
+                let review = work::own(async move {
+                    let report = Box::new(pipeline::reviewed(call, report).await);
+                    // The actor may be gone; its next life is told again.
+                    let _ = myself.cast(AgentMessage::AnswerReviewed { call: key, settled, wakes, report });
+                });
+                self.reviews.insert(key, review);
+            }
+            (Some(key), None) => self.child_answered(Some((key, report)), settled, wakes),
+            (None, _) => self.child_answered(None, settled, wakes),
+        }
+    }
+
+    fn child_answered(&mut self, answer: Option<(CallKey, CallReport)>, settled: Settled, wakes: bool) {
         let bytes_max = self.shared.limits.result_bytes_max;
-        let answered = call
-            .is_some_and(|call| self.try_input(Input::CallSettled { call, report: settled.report(bytes_max) }).is_ok());
+        let answered = answer.is_some_and(|(call, report)| self.try_input(Input::CallSettled { call, report }).is_ok());
         if !answered {
             let message = settled.notice(bytes_max);
             self.input(Input::Deliver { lane: Lane::NextStep, wakes, message });
@@ -338,7 +370,7 @@ impl AgentState {
 fn stopped(want: Want) -> Option<CallKey> {
     match want {
         Want::Stop(call) => Some(call),
-        Want::Slot | Want::Sample(_) | Want::Retry(..) | Want::Run(_) => None,
+        Want::Slot | Want::Judge(_) | Want::Sample(_) | Want::Retry(..) | Want::Run(_) => None,
     }
 }
 

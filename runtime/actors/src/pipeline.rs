@@ -7,13 +7,13 @@ use std::sync::Arc;
 use futures::FutureExt;
 use impresario_kernel::event::Authority;
 use impresario_kernel::{Access, AgentId, AgentPath, Block, CallId, CallKey, CallReport};
-use impresario_seams::{HookCall, Question, Tool, ToolContext, ToolError, ToolOutput};
+use impresario_seams::{HookCall, Question, Tool, ToolContext, ToolError, ToolOutput, ToolRun};
 use ractor::ActorRef;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::AgentMessage;
-use crate::hooks;
+use crate::hooks::{self, Hooks};
 use crate::shared::{Shared, panic_text};
 
 /// The tool that runs commands: under write access somebody is asked first.
@@ -33,6 +33,7 @@ pub(crate) struct PipelineCall {
     pub(crate) authority: Authority,
     pub(crate) dir: PathBuf,
     pub(crate) cancel: CancellationToken,
+    pub(crate) hooks: Hooks,
 }
 
 /// Runs one call to its real end and reports it.
@@ -69,35 +70,56 @@ async fn run(shared: &Shared, call: PipelineCall) -> CallReport {
         Err(report) => return *report,
     };
     let context = ToolContext {
-        agent: call.agent,
-        call: call.id,
-        dir: call.dir,
+        agent: call.agent.clone(),
+        call: call.id.clone(),
+        dir: call.dir.clone(),
         access: call.authority.access,
-        cancel: call.cancel,
+        cancel: call.cancel.clone(),
     };
-    let report = match tool.run(shown.input.clone(), context).await {
+    let input = shown.input.clone();
+    let body = ToolRun::new(move || tool.run(input.clone(), context.clone()));
+    let report = match hooks::around(&call.hooks, &shown, body).run().await {
         Ok(output) => succeeded(output),
         Err(error) => failed(error),
     };
-    hooks::after(shared, shown, report).await
+    hooks::after(&call.hooks, call.key, shown, report).await
 }
 
 /// Lets hooks, guards and, where it must be asked, somebody say whether a call may run. What they were shown is what
 /// runs.
 pub(crate) async fn judged(shared: &Shared, call: &PipelineCall) -> Result<Arc<HookCall>, Box<CallReport>> {
-    let shown = Arc::new(HookCall {
+    let shown = shown(call)?;
+    let question = hooks::before(&call.hooks, &shown).await?.or_else(|| shell_question(&call.authority, &shown));
+    if let Some(what) = question {
+        approved(shared, call, what).await?;
+    }
+    hooks::guard(&call.hooks, &shown).await?;
+    Ok(shown)
+}
+
+/// The call as hooks see it.
+fn shown(call: &PipelineCall) -> Result<Arc<HookCall>, Box<CallReport>> {
+    Ok(Arc::new(HookCall {
         agent: call.agent.clone(),
         path: call.path.clone(),
         call: call.id.clone(),
         tool: call.name.to_string(),
         input: input(&call.arguments)?,
-    });
-    let question = hooks::before(shared, &shown).await?.or_else(|| shell_question(&call.authority, &shown));
-    if let Some(what) = question {
-        approved(shared, call, what).await?;
-    }
-    hooks::guard(shared, &shown).await?;
-    Ok(shown)
+    }))
+}
+
+/// Lets hooks look at the result of a call that others performed.
+pub(crate) async fn reviewed(call: PipelineCall, report: CallReport) -> CallReport {
+    let key = call.key;
+    let review = async {
+        match shown(&call) {
+            Ok(shown) => hooks::after(&call.hooks, key, shown, report).await,
+            Err(report) => *report,
+        }
+    };
+    AssertUnwindSafe(review).catch_unwind().await.unwrap_or_else(|panic| {
+        CallReport::failed("HookError", "HOOK_FAILED", &format!("a hook panicked: {}", panic_text(&*panic)))
+    })
 }
 
 /// The tool, if there is one of this name and the agent may use it.

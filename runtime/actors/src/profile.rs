@@ -10,6 +10,7 @@ use serde_json::Map;
 
 use crate::delegation::{self, SubagentArgs};
 use crate::error::Error;
+use crate::hooks::Hooks;
 use crate::limits::Limits;
 use crate::shared::Shared;
 use crate::spec::AgentSpec;
@@ -28,6 +29,7 @@ pub(crate) struct Profile {
     pub(crate) birth: Birth,
     pub(crate) label: String,
     pub(crate) dir: PathBuf,
+    pub(crate) hooks: Hooks,
 }
 
 impl Profile {
@@ -64,8 +66,9 @@ impl Profile {
             },
         };
         let header = RequestHeader { config, system, tools: Some(Tools::Schemas(tools)), rest: Map::new() };
-        let spec_ = kernel_spec(shared, Arc::new(header), &birth);
-        Ok(Self { provider: spec.provider, spec: spec_, birth, label: spec.label, dir })
+        let hooks: Hooks = shared.hooks.iter().chain(&spec.hooks).cloned().collect();
+        let kernel_spec = kernel_spec(shared, Arc::new(header), &birth, &hooks);
+        Ok(Self { provider: spec.provider, spec: kernel_spec, birth, label: spec.label, dir, hooks })
     }
 
     /// A child's. Nothing in it is wider than its parent's.
@@ -91,8 +94,11 @@ impl Profile {
             authority: Authority { tools, may_spawn: Some(may_spawn), ..self.birth.authority.clone() },
         };
         let label = args.purpose().unwrap_or(path.segment()).to_owned();
-        let spec = kernel_spec(shared, header, &birth);
-        Self { provider: self.provider.clone(), spec, birth, label, dir: self.dir.clone() }
+        let context = Some(context(&shared.limits, &birth).into());
+        // Everything else is its parent's.
+        let spec = Arc::new(Spec { header, context, ..Spec::clone(&self.spec) });
+        let (provider, dir, hooks) = (self.provider.clone(), self.dir.clone(), Arc::clone(&self.hooks));
+        Self { provider, spec, birth, label, dir, hooks }
     }
 
     /// `provider:model`.
@@ -130,7 +136,7 @@ fn narrowed(header: &RequestHeader, tools: &[String]) -> RequestHeader {
     RequestHeader { tools: narrowed, ..header.clone() }
 }
 
-fn kernel_spec(shared: &Shared, header: Arc<RequestHeader>, birth: &Birth) -> Arc<Spec> {
+fn kernel_spec(shared: &Shared, header: Arc<RequestHeader>, birth: &Birth, hooks: &Hooks) -> Arc<Spec> {
     let limits = &shared.limits;
     let mut overlap: BTreeMap<String, Overlap> =
         shared.tools.iter().map(|tool| (tool.schema().name.clone(), tool.overlap())).collect();
@@ -146,8 +152,10 @@ fn kernel_spec(shared: &Shared, header: Arc<RequestHeader>, birth: &Birth) -> Ar
             tokens: limits.tokens_max,
             calls: limits.calls_max,
             wall_ms: limits.wall_ms_max,
+            ..TurnLimits::default()
         },
         retry: RetryPolicy::default(),
+        asked_at: Arc::new(hooks.iter().flat_map(|hook| hook.points().iter().copied()).collect()),
     })
 }
 

@@ -1,8 +1,10 @@
 //! What to make an agent of.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use impresario_kernel::Access;
+use impresario_seams::Hook;
 use serde_json::{Map, Value};
 
 /// What a root agent is made of. Its children get the same, narrowed by what spawned them.
@@ -26,6 +28,8 @@ pub struct AgentSpec {
     pub tools: Option<Vec<String>>,
     /// What it is for, in a few words.
     pub label: String,
+    /// Hooks of its own, asked behind the runtime's; its descendants have them too.
+    pub hooks: Vec<Arc<dyn Hook>>,
 }
 
 impl AgentSpec {
@@ -41,6 +45,14 @@ impl AgentSpec {
             access: Access::Read,
             tools: None,
             label: "root".into(),
+            hooks: vec![],
         }
+    }
+
+    /// Adds a hook of its own.
+    #[must_use]
+    pub fn hook(mut self, hook: impl Hook) -> Self {
+        self.hooks.push(Arc::new(hook));
+        self
     }
 }

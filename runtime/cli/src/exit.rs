@@ -186,7 +186,7 @@ mod tests {
         let of = |end| Exit::of(Some(&outcome(end)), None);
         assert_eq!(of(TurnEnd::Completed), Exit::Completed);
         assert_eq!(of(TurnEnd::MaxTokens), Exit::Partial);
-        assert_eq!(of(TurnEnd::Blocked), Exit::Refused);
+        assert_eq!(of(TurnEnd::Blocked { reason: None }), Exit::Refused);
         assert_eq!(of(TurnEnd::Interrupted), Exit::Failed);
         assert_eq!(of(TurnEnd::Error { step: None, error: Failure::new("AUTH", "no") }), Exit::Provider);
         assert_eq!(of(TurnEnd::Error { step: None, error: Failure::new("BAD_REQUEST", "no") }), Exit::Failed);

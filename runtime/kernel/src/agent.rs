@@ -10,6 +10,7 @@ use crate::event::{
 };
 use crate::id::{AgentId, CallId, CallKey, MessageId, Millis, Seq};
 use crate::inbox::{BadSplice, Inbox};
+use crate::judge::{Decision, HookJudged, Point};
 use crate::log::{Log, OutOfOrder};
 use crate::message::Message;
 use crate::outcome::{Outcome, Spent, TurnEnd};
@@ -33,6 +34,8 @@ pub struct Agent {
     pub(crate) header: Option<Arc<RequestHeader>>,
     /// Whether a header was logged since the session was last opened.
     pub(crate) header_is_fresh: bool,
+    /// Whether hooks were told that the session has begun or goes on.
+    pub(crate) session_is_known: bool,
     pub(crate) route: Option<RequestContext>,
     pub(crate) snapshot: Option<Arc<str>>,
     pub(crate) birth: Option<Birth>,
@@ -87,6 +90,7 @@ impl Agent {
             turns_before: 0,
             header: None,
             header_is_fresh: false,
+            session_is_known: false,
             route: None,
             snapshot: None,
             birth: None,
@@ -116,7 +120,13 @@ impl Agent {
             return Err(OutOfOrder { expected: self.log.next_seq(), found: event.seq }.into());
         }
         if let Fact::InboxSpliced(splice) = &event.fact {
+            let taken = self.claimed_by(splice);
             self.inbox.apply(splice).map_err(|splice| Broken::Inbox { at: event.seq, splice })?;
+            self.with_open(|open| {
+                open.claimed.append(taken);
+                // What waits again is not taken up any more.
+                open.claimed.retain(|(_, claimed)| !splice.inserted.iter().any(|back| back.id == claimed.id));
+            });
         }
         self.surface.apply(event)?;
         self.log.push(Arc::clone(event))?;
@@ -131,11 +141,11 @@ impl Agent {
             Fact::TurnEnded(ended) => self.close_turn(ended.turn, &ended.reason),
             Fact::StepStarted(step) => {
                 let step = step.step;
-                self.with_open(|open| (open.step, open.phase) = (step, Phase::Sampling(Sampling::default())));
+                self.with_open(|open| fold_step_started(open, step));
             }
             Fact::StepEnded(_) => {
                 self.count_failed_attempt();
-                self.with_open(|open| open.phase = Phase::Between);
+                self.with_open(fold_step_ended);
             }
             Fact::UserMessage(_) => {
                 if let Some(text) = snapshot_text(&event.fact) {
@@ -160,13 +170,16 @@ impl Agent {
             }
             Fact::CallSettled(settled) => self.fold_settled(settled),
             Fact::ToolResult(result) => self.fold_result(&result.message),
-            Fact::TodoWritten(written) => self.todos = written.todos.clone().into(),
+            Fact::TodoWritten(written) => {
+                self.todos = written.todos.clone().into();
+                self.with_open(|open| open.wrote_todos = true);
+            }
             Fact::RequestHeader(logged) => {
                 self.header = Some(Arc::clone(&logged.header));
                 self.header_is_fresh = true;
             }
             Fact::RequestContext(route) => self.route = Some(route.clone()),
-            Fact::SeedEnded(_) => self.header_is_fresh = false,
+            Fact::SeedEnded(_) => (self.header_is_fresh, self.session_is_known) = (false, false),
             Fact::InboxSpliced(splice) => self.fold_splice(splice),
             Fact::InboxWoken(_) => self.wake(),
             Fact::InboxParked(parked) => (self.awake, self.parked) = (false, Some(parked.reason)),
@@ -194,6 +207,11 @@ impl Agent {
                     }
                 });
             }
+            Fact::HookAsked(asked) => self.with_open(|open| open.judging = Some(*asked)),
+            Fact::HookJudged(judged) => {
+                self.session_is_known |= judged.point == Point::SessionStart;
+                self.with_open(|open| fold_judged(open, judged));
+            }
             Fact::OutcomeReached(reached) => self.fold_outcome(reached.kind, reached.spent),
             Fact::SubagentDescribed(_)
             | Fact::TreeReserved(_)
@@ -215,6 +233,11 @@ impl Agent {
             phase: Phase::Between,
             max_tokens: false,
             concludes: false,
+            is_done: false,
+            claimed: Vector::new(),
+            judging: None,
+            steered: Vector::new(),
+            wrote_todos: false,
             stopping: None,
             text: None,
             spent_before: self.spent,
@@ -227,7 +250,7 @@ impl Agent {
             Turn::Idle => None,
         };
         self.ended = Some(Ended { turn, end: end.clone(), text });
-        self.awake = !self.inbox.is_empty();
+        self.awake &= !self.inbox.is_empty();
         self.parked = None;
     }
 
@@ -261,11 +284,25 @@ impl Agent {
         self.set_call(&id, CallState::Answered);
     }
 
+    /// What a splice takes out of the inbox for the open turn; it comes before the splice is folded in.
+    fn claimed_by(&self, splice: &InboxSpliced) -> Vector<(Lane, Arc<Message>)> {
+        let is_between = self.turn.open().is_some_and(|open| open.phase == Phase::Between);
+        if !is_between || splice.outcome.is_some() || !splice.inserted.is_empty() {
+            return Vector::new();
+        }
+        let lane = self.inbox.lane(splice.target);
+        lane.iter().skip(splice.start).take(splice.removed_count).map(|m| (splice.target, Arc::clone(m))).collect()
+    }
+
     fn fold_splice(&mut self, splice: &InboxSpliced) {
         self.accepted.extend(splice.inserted.iter().map(|message| message.id.clone()));
         // What stands in the place of another wakes nobody: the other one did, or was parked.
         if splice.target == Lane::NextTurn && !splice.inserted.is_empty() && splice.removed_count == 0 {
             self.wake();
+        }
+        // A turn takes up all that joins a step; what wakes from here on is the rest of the queue.
+        if !self.turn.is_idle() && self.inbox.lane(Lane::NextStep).is_empty() {
+            self.awake = !self.inbox.lane(Lane::NextTurn).is_empty();
         }
         if self.turn.is_idle() && self.inbox.is_empty() {
             (self.awake, self.parked) = (false, None);
@@ -306,6 +343,27 @@ impl Agent {
         let Some(ended) = &self.ended else { return };
         let text = ended.text.as_ref().map(|said| said.message.text().into()).unwrap_or_default();
         self.outcome = Some(Arc::new(Outcome { turn: ended.turn, kind, end: ended.end.clone(), text, spent }));
+    }
+}
+
+fn fold_step_started(open: &mut Open, step: u32) {
+    (open.step, open.phase) = (step, Phase::Sampling(Sampling::default()));
+    (open.concludes, open.is_done) = (false, false);
+    open.claimed.clear();
+}
+
+fn fold_step_ended(open: &mut Open) {
+    open.is_done = match &open.phase {
+        Phase::Calling(calling) => open.concludes || calling.calls.is_empty(),
+        Phase::Between | Phase::Sampling(_) | Phase::Backoff(_) => false,
+    };
+    open.phase = Phase::Between;
+}
+
+fn fold_judged(open: &mut Open, judged: &HookJudged) {
+    open.judging = None;
+    if judged.decision == Decision::Steered {
+        open.steered.extend(judged.hooks.iter().cloned());
     }
 }
 
@@ -444,6 +502,9 @@ impl Agent {
         let Turn::Open(open) = &self.turn else {
             return self.wants_turn().then_some(Want::Slot).into_iter().collect();
         };
+        if let Some(asked) = open.judging {
+            return OrdSet::unit(Want::Judge(asked));
+        }
         match &open.phase {
             Phase::Between => OrdSet::new(),
             Phase::Sampling(sampling) => OrdSet::unit(Want::Sample(open.run_of(sampling.attempt))),

@@ -6,6 +6,7 @@
 mod call;
 mod cancel;
 mod deliver;
+mod judge;
 mod model;
 mod recover;
 mod step;
@@ -18,6 +19,7 @@ use crate::agent::Agent;
 use crate::chunk::Chunk;
 use crate::event::{Birth, ErrorInfo, Event, Fact, Lane, QueueRule, SeqRanges, SubagentDescribed, TodoWritten};
 use crate::id::{CallKey, MessageId, Millis, RunKey};
+use crate::judge::{HookAsked, Judgement};
 use crate::message::{Block, Message};
 use crate::outcome::{Cause, Failure};
 
@@ -79,6 +81,15 @@ pub enum Input {
         /// The attempt that may start.
         run: RunKey,
     },
+    /// Somebody was asked at a point of the turn and has answered.
+    Judged {
+        /// What was asked.
+        asked: HookAsked,
+        /// The answer.
+        judgement: Judgement,
+        /// As in [`Input::ModelSettled`].
+        dice: u64,
+    },
     /// A call has really ended.
     CallSettled {
         /// Which.
@@ -106,6 +117,8 @@ pub struct CallReport {
     /// Messages that this result contains. In the same append they are accepted, if they were not before, and taken out
     /// of the inbox, if they wait there: nobody is told twice.
     pub claims: Vec<Arc<Message>>,
+    /// What joins the next step, behind the results of this one, without waking the agent.
+    pub contexts: Vec<Arc<Message>>,
     /// Under which id the result is accepted, when it is something that could come again as a message.
     pub id: Option<MessageId>,
 }
@@ -159,6 +172,7 @@ impl Agent {
             Input::ChunksArrived { run, chunks } => self.decide_chunks(run, chunks),
             Input::ModelSettled { run, result, dice } => self.decide_model_settled(run, result, dice, now),
             Input::RetryDue { run } => self.decide_retry_due(run, now),
+            Input::Judged { asked, judgement, dice } => self.decide_judged(asked, judgement, dice, now),
             Input::CallSettled { call, report } => self.decide_call_settled(call, report, now),
         }
     }

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::chunk::{Chunk, ChunkRun};
 use crate::id::{AgentId, AgentPath, CallId, MessageId, Millis, Seq};
+use crate::judge::{HookAsked, HookJudged};
 use crate::message::Message;
 use crate::outcome::{Cause, Failure, OutcomeKind, Spent, TurnEnd, Usage};
 
@@ -224,6 +225,10 @@ facts! {
     InboxParked(InboxParked) = "agent/inbox/parked" ours;
     /// A turn is being cancelled; calls that had started still run to their real end.
     TurnStopping(TurnStopping) = "turn/stopping" ours;
+    /// Somebody is asked at a point of a turn, and the turn waits.
+    HookAsked(HookAsked) = "hook/asked" ours;
+    /// What came of it.
+    HookJudged(HookJudged) = "hook/judged" ours;
     /// A call has its result, which is shown to the model when the calls before it have theirs.
     CallSettled(CallSettled) = "tool/settled" ours;
     /// A turn came out as this. In the same append as its `turn/end`.
@@ -739,6 +744,9 @@ pub struct CallSettled {
     /// Whether the turn ends after this step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub concludes: bool,
+    /// What joins the next step behind the results of this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contexts: Vec<Arc<Message>>,
 }
 
 /// See [`Fact::OutcomeReached`]. The text is where `text` points to, so that it is stored once.

@@ -11,6 +11,7 @@ use crate::event::{AssistantMessage, Event, Fact, InboxSpliced, Lane, RetrySched
 use crate::header::SessionHeader;
 use crate::id::{CallId, Seq};
 use crate::inbox::Inbox;
+use crate::judge::{HookAsked, HookJudged};
 use crate::message::{Block, Message, Role};
 use crate::outcome::{OutcomeKind, Spent, TurnEnd};
 use crate::surface::Surface;
@@ -70,6 +71,7 @@ struct OpenTurn {
     number: u32,
     last_step: u32,
     step: Option<OpenStep>,
+    asked: Option<HookAsked>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -157,6 +159,8 @@ impl Oracle {
                     self.report("TURN-2", Some(at), "stops a turn that is not open");
                 }
             }
+            Fact::HookAsked(asked) => self.hook_asked(at, *asked),
+            Fact::HookJudged(judged) => self.hook_judged(at, judged),
             Fact::OutcomeReached(reached) => self.outcome_reached(at, reached.turn, reached.kind, reached.spent),
             Fact::SeedEnded(_) | Fact::SubagentDescribed(_) | Fact::InboxWoken(_) | Fact::InboxParked(_) => {}
             Fact::TreeReserved(_)
@@ -215,10 +219,14 @@ impl Oracle {
             return self.report("STEP-1", Some(at), format!("step {turn}.{step} starts outside its turn"));
         };
         let (was_open, expected) = (open.step.is_some(), open.last_step + 1);
+        let waits = open.asked.is_some();
         open.last_step = step;
         open.step = Some(OpenStep { number: step, ..OpenStep::default() });
         if was_open {
             self.report("STEP-1", Some(at), format!("step {turn}.{step} starts while another is open"));
+        }
+        if waits {
+            self.report("HOOK-3", Some(at), format!("step {turn}.{step} starts before what was asked is answered"));
         }
         if step != expected {
             self.report("STEP-1", Some(at), format!("step {turn}.{step} where step {expected} was due"));
@@ -334,6 +342,23 @@ impl Oracle {
         step.waits_for_retry = Some((retry.retry_id.clone(), retry.retry));
         if retry.retry != expected || retry.max_retries.is_some_and(|max| retry.retry > max) {
             self.report("RETRY-1", Some(at), format!("retry {} where retry {expected} was due", retry.retry));
+        }
+    }
+
+    fn hook_asked(&mut self, at: Seq, asked: HookAsked) {
+        match &mut self.turn {
+            Some(open) if open.number == asked.turn && open.asked.is_none() => open.asked = Some(asked),
+            Some(open) if open.number == asked.turn => self.report("HOOK-1", Some(at), "asks while it waits for a say"),
+            _ => self.report("HOOK-1", Some(at), "asks in a turn that is not open"),
+        }
+    }
+
+    fn hook_judged(&mut self, at: Seq, judged: &HookJudged) {
+        let asked = self.turn.as_mut().and_then(|open| open.asked.take());
+        let is_answer = asked
+            .is_some_and(|asked| (asked.turn, asked.step, asked.point) == (judged.turn, judged.step, judged.point));
+        if !is_answer {
+            self.report("HOOK-2", Some(at), format!("a say at {} that was not asked for", judged.point));
         }
     }
 

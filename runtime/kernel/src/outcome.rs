@@ -112,7 +112,11 @@ pub enum TurnEnd {
         reason: Cause,
     },
     /// A hook did not let the prompt in.
-    Blocked,
+    Blocked {
+        /// What the hook said; logs of other programs do not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
     /// A model call or the machinery failed.
     Error {
         /// In which step; logs of other programs may not say.
@@ -175,7 +179,7 @@ impl OutcomeKind {
         match end {
             TurnEnd::Completed => Self::Completed,
             TurnEnd::Aborted { .. } => Self::Cancelled,
-            TurnEnd::Blocked => Self::Refused,
+            TurnEnd::Blocked { .. } => Self::Refused,
             TurnEnd::Error { .. } => Self::Failed,
             TurnEnd::MaxTokens | TurnEnd::Limit { .. } => Self::Partial,
             TurnEnd::Interrupted | TurnEnd::Forked => Self::Crashed,
@@ -212,7 +216,7 @@ impl Outcome {
             TurnEnd::Error { error, .. } => Some(error),
             TurnEnd::Completed
             | TurnEnd::Aborted { .. }
-            | TurnEnd::Blocked
+            | TurnEnd::Blocked { .. }
             | TurnEnd::MaxTokens
             | TurnEnd::Interrupted
             | TurnEnd::Forked
@@ -226,7 +230,8 @@ impl Outcome {
         match &self.end {
             TurnEnd::Completed => String::new(),
             TurnEnd::Aborted { reason } => format!("cancelled {reason}"),
-            TurnEnd::Blocked => "its prompt was not let in".into(),
+            TurnEnd::Blocked { reason: None } => "its prompt was not let in".into(),
+            TurnEnd::Blocked { reason: Some(reason) } => format!("its prompt was not let in: {reason}"),
             TurnEnd::Error { error, .. } => error.to_string(),
             TurnEnd::MaxTokens => "the output limit was reached".into(),
             TurnEnd::Interrupted => "the process ended under it".into(),

@@ -1,9 +1,10 @@
 //! What an agent runs with: constant while it lives, given by the shell, never folded from the log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::event::RequestHeader;
+use crate::judge::Point;
 
 /// How calls of a tool may overlap with others of the same answer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -29,6 +30,8 @@ pub struct Spec {
     pub limits: TurnLimits,
     /// When and how often a failed model call is tried again.
     pub retry: RetryPolicy,
+    /// The points at which somebody wants a say.
+    pub asked_at: Arc<BTreeSet<Point>>,
 }
 
 impl Spec {
@@ -40,6 +43,7 @@ impl Spec {
             context: None,
             limits: TurnLimits::default(),
             retry: RetryPolicy::default(),
+            asked_at: Arc::default(),
         }
     }
 
@@ -58,6 +62,8 @@ pub struct TurnLimits {
     pub parallel_calls: usize,
     /// Calls that one answer may ask for; an answer that asks for more is a failed one.
     pub answer_calls: usize,
+    /// How often hooks may let the turn go on when the model is done.
+    pub continuations: u32,
     /// Tokens, input and output; looked at between steps.
     pub tokens: Option<u64>,
     /// Tool calls; looked at between steps.
@@ -68,7 +74,15 @@ pub struct TurnLimits {
 
 impl Default for TurnLimits {
     fn default() -> Self {
-        Self { steps: 100, parallel_calls: 10, answer_calls: 16_384, tokens: None, calls: None, wall_ms: None }
+        Self {
+            steps: 100,
+            parallel_calls: 10,
+            answer_calls: 16_384,
+            continuations: 8,
+            tokens: None,
+            calls: None,
+            wall_ms: None,
+        }
     }
 }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet, Vector};
 
 use crate::assembler::Assembler;
-use crate::event::{CallSettled, QueueRule, SeqRanges};
+use crate::event::{CallSettled, Lane, QueueRule, SeqRanges};
 use crate::id::{CallId, CallKey, Millis, RunKey, Seq};
+use crate::judge::HookAsked;
 use crate::message::Message;
 use crate::outcome::{Cause, Failure, Spent};
 use crate::spec::Overlap;
@@ -34,8 +35,18 @@ pub struct Open {
     pub phase: Phase,
     /// Whether one of its answers ran into the output limit.
     pub max_tokens: bool,
-    /// Whether a call said that the turn ends with its step.
+    /// Whether a call of the step said that the turn ends with it.
     pub concludes: bool,
+    /// Whether the model was done when the last step ended: it owes nobody an answer.
+    pub is_done: bool,
+    /// Messages that this turn has taken up and that no step has begun with yet.
+    pub claimed: Vector<(Lane, Arc<Message>)>,
+    /// What somebody is asked just now; everything else waits for the answer.
+    pub judging: Option<HookAsked>,
+    /// The hooks that have let this turn go on when the model was done, in order.
+    pub steered: Vector<String>,
+    /// Whether the todo list was written in this turn.
+    pub wrote_todos: bool,
     /// Set while it is being cancelled.
     pub stopping: Option<Stopping>,
     /// The last text that the agent itself said in this turn.
@@ -67,7 +78,7 @@ pub struct Stopping {
 /// What an open turn does.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Phase {
-    /// No step is open. Never the state at the end of an append.
+    /// No step is open. At the end of an append only while somebody is asked.
     Between,
     /// A model answers.
     Sampling(Sampling),
@@ -106,6 +117,8 @@ pub struct Backoff {
 pub enum Want {
     /// The right to open a turn.
     Slot,
+    /// What somebody says to this.
+    Judge(HookAsked),
     /// This attempt at a model's answer.
     Sample(RunKey),
     /// To be told when this time has come: the wait before this attempt is over.

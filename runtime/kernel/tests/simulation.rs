@@ -3,15 +3,16 @@
 //! After each step the agent must equal the fold of its log, the oracle must be content, and what it wants must be
 //! there exactly when it is not at rest. A failure prints its seed; `SEED=n` runs that one alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use impresario_kernel::Want;
 use impresario_kernel::event::{Authority, Context};
 use impresario_kernel::invariant::Oracle;
 use impresario_kernel::{
-    Access, Agent, AgentPath, Birth, Block, CallReport, Cause, Chunk, Event, Fact, Failure, FinishReason, Input, Lane,
-    Message, Millis, Overlap, QueueRule, RequestHeader, RetryPolicy, Seq, SessionHeader, Spec, TurnLimits, Usage,
+    Access, Agent, AgentPath, Birth, Block, CallReport, Cause, Chunk, Entry, Event, Fact, Failure, FinishReason,
+    HookAsked, Input, Judgement, Lane, Message, MessageId, Millis, Overlap, Point, QueueRule, Recovery, RequestHeader,
+    RetryPolicy, Said, Seq, SessionHeader, Spec, TurnLimits, Usage,
 };
 
 const SEEDS: u64 = 2_000;
@@ -38,13 +39,15 @@ impl Dice {
     }
 }
 
-fn spec() -> Arc<Spec> {
+/// An agent whose turns are asked about at `asked_at`.
+fn spec(asked_at: BTreeSet<Point>) -> Arc<Spec> {
     let overlap = [("read", Overlap::Parallel), ("write", Overlap::Exclusive), ("child", Overlap::Delegation)];
     Arc::new(Spec {
         overlap: Arc::new(overlap.into_iter().map(|(name, overlap)| (name.to_owned(), overlap)).collect()),
         context: Some("you are root".into()),
         limits: TurnLimits { steps: 6, parallel_calls: 2, ..TurnLimits::default() },
         retry: RetryPolicy { max_retries: 2, ..RetryPolicy::default() },
+        asked_at: Arc::new(asked_at),
         ..Spec::new(RequestHeader { system: Some("system".into()), ..RequestHeader::new("p", "m") })
     })
 }
@@ -62,6 +65,7 @@ fn birth() -> Birth {
 
 struct World {
     dice: Dice,
+    spec: Arc<Spec>,
     now: Millis,
     agent: Agent,
     oracle: Oracle,
@@ -72,8 +76,11 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let (agent, oracle) = (Agent::new(spec()), Oracle::new());
-        let mut world = Self { dice: Dice(seed), now: Millis(1_000), agent, oracle, past: vec![], messages: 0 };
+        let mut dice = Dice(seed);
+        let asked_at = Point::ALL.into_iter().filter(|_| dice.one_in(3)).collect();
+        let spec = spec(asked_at);
+        let (agent, oracle) = (Agent::new(Arc::clone(&spec)), Oracle::new());
+        let mut world = Self { dice, spec, now: Millis(1_000), agent, oracle, past: vec![], messages: 0 };
         world.tell(Input::Born { birth: birth(), descriptor: None });
         world
     }
@@ -95,7 +102,7 @@ impl World {
     }
 
     fn check_fold(&self) {
-        let folded = Agent::fold(spec(), self.agent.log().iter()).expect("its own log folds");
+        let folded = Agent::fold(Arc::clone(&self.spec), self.agent.log().iter()).expect("its own log folds");
         assert_eq!(folded, self.agent, "LOG-2: the agent is not the fold of its log");
     }
 
@@ -126,7 +133,7 @@ impl World {
 
     /// The process dies and comes back: only the log is left.
     fn crash(&mut self) {
-        self.agent = Agent::fold(spec(), self.agent.log().iter()).expect("a stored log folds");
+        self.agent = Agent::fold(Arc::clone(&self.spec), self.agent.log().iter()).expect("a stored log folds");
         self.tell(Input::Recovered);
         assert!(self.agent.turn().is_idle(), "recovery never goes on with a turn");
         assert!(self.agent.is_at_rest(), "and opens none by itself");
@@ -141,6 +148,7 @@ impl World {
         let at = self.dice.below(wants.len() as u64) as usize;
         let report = match wants[at] {
             Want::Slot => Input::SlotGranted,
+            Want::Judge(asked) => self.judge(asked),
             Want::Retry(run, _) => Input::RetryDue { run },
             Want::Sample(run) if self.dice.one_in(2) => Input::ChunksArrived { run, chunks: self.deltas() },
             Want::Sample(run) => {
@@ -159,6 +167,35 @@ impl World {
         };
         self.past.push(report.clone());
         self.tell(report);
+    }
+
+    fn judge(&mut self, asked: HookAsked) -> Input {
+        let judgement = match (asked.point, self.dice.below(4)) {
+            (point, 0) => Judgement::Failed { point, hook: "hook".into(), why: "as the seed says".into() },
+            (Point::SessionStart, n) => Judgement::SessionStart((1..n).map(|n| self.said(n)).collect()),
+            (Point::PreStep, 1) => Judgement::PreStep(Entry::Pass),
+            (Point::PreStep, 2) => {
+                let messages = (0..self.dice.below(3)).map(|n| self.said(n).what).collect();
+                Judgement::PreStep(Entry::Enter { messages, hooks: vec!["hook".into()] })
+            }
+            (Point::PreStep, _) => Judgement::PreStep(Entry::Reject(Said { hook: "hook".into(), what: "no".into() })),
+            (Point::Request, n) => {
+                let what = RequestHeader::new("p", &format!("m{n}")).config;
+                Judgement::Request((n > 1).then(|| Said { hook: "hook".into(), what }))
+            }
+            (Point::RequestError, 1) => Judgement::RequestError(Recovery::Policy),
+            (Point::RequestError, 2) => Judgement::RequestError(Recovery::GiveUp { hook: "hook".into() }),
+            (Point::RequestError, n) => {
+                Judgement::RequestError(Recovery::Retry { hook: "hook".into(), delay_ms: Some(n) })
+            }
+            (Point::TurnStopping, n) => Judgement::TurnStopping((2..n).map(|n| self.said(n)).collect()),
+        };
+        Input::Judged { asked, judgement, dice: self.dice.roll() }
+    }
+
+    fn said(&mut self, n: u64) -> Said<Arc<Message>> {
+        let what = Arc::new(Message::user(format!("said-{}-{n}", self.dice.roll()), "by a hook"));
+        Said { hook: "hook".into(), what }
     }
 
     fn failure(&mut self) -> Failure {
@@ -231,7 +268,7 @@ impl World {
         let length = self.agent.log().next_seq().0;
         let cut = Seq(2 + self.dice.below(length.saturating_sub(1)));
         let prefix = self.agent.log().prefix(cut);
-        let mut agent = Agent::fold(spec(), prefix.iter()).expect("a prefix folds");
+        let mut agent = Agent::fold(Arc::clone(&self.spec), prefix.iter()).expect("a prefix folds");
         agent.tell(Input::Recovered, Millis(0)).expect("recovery is never refused");
         let events: Vec<Arc<Event>> = agent.log().iter().cloned().collect();
         let header = SessionHeader::new("r".into(), Millis(0));
@@ -239,6 +276,39 @@ impl World {
         assert!(agent.turn().is_idle() && agent.is_at_rest(), "cut at {cut}");
         let again = agent.decide(Input::Recovered, Millis(0)).expect("recovery is never refused");
         assert_eq!(again, [], "a second recovery has nothing to do");
+    }
+}
+
+/// A message that was accepted waits, or is before the model, or was taken away by somebody; and never two of these.
+fn no_message_is_lost_or_there_twice(agent: &Agent) {
+    let mut accepted = BTreeSet::new();
+    let (mut shown, mut taken_away) = (BTreeMap::<MessageId, u32>::new(), BTreeSet::new());
+    let mut inbox = impresario_kernel::inbox::Inbox::default();
+    for event in agent.log().iter() {
+        match &event.fact {
+            Fact::UserMessage(message) => *shown.entry(message.id.clone()).or_default() += 1,
+            Fact::InboxSpliced(splice) => {
+                accepted.extend(splice.inserted.iter().map(|message| message.id.clone()));
+                if splice.outcome.is_some() {
+                    let gone = inbox.lane(splice.target).iter().skip(splice.start).take(splice.removed_count);
+                    taken_away.extend(gone.map(|message| message.id.clone()));
+                }
+                inbox.apply(splice).expect("its own splices fit");
+            }
+            _ => {}
+        }
+    }
+    let waiting: BTreeSet<_> = [Lane::NextStep, Lane::NextTurn]
+        .into_iter()
+        .flat_map(|lane| inbox.lane(lane).iter().map(|message| message.id.clone()).collect::<Vec<_>>())
+        .collect();
+    // A hook before the step may have put something else in its place, or turned it down.
+    let may_be_judged_away = agent.spec().asked_at.contains(&Point::PreStep);
+    for id in accepted {
+        let places = shown.get(&id).copied().unwrap_or(0)
+            + u32::from(waiting.contains(&id))
+            + u32::from(taken_away.contains(&id));
+        assert!(places <= 1 && (places == 1 || may_be_judged_away), "{id} is in {places} places");
     }
 }
 
@@ -263,6 +333,7 @@ fn run(seed: u64) {
     world.come_to_rest();
     world.check_fold();
     each_ended_turn_has_one_outcome(&world.agent);
+    no_message_is_lost_or_there_twice(&world.agent);
     world.check_cut();
 }
 

@@ -10,7 +10,11 @@ pub mod store;
 pub mod tool;
 
 pub use approver::{Approver, Question};
-pub use hook::{Afterwards, Hook, HookCall, HookResult, Verdict};
+pub use hook::{
+    AfterFailure, Afterwards, Beginning, Hook, HookCall, HookResult, Notice, Place, RequestFailed, RequestPlanned,
+    SessionStarted, StepProposed, StepVerdict, ToolRun, TurnStops, Verdict,
+};
+pub use impresario_kernel::Point;
 pub use model::{ChunkStream, Model, ModelRequest, ModelScope};
 pub use observed::{Observed, ObservedEvent};
 pub use store::{

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use imbl::OrdSet;
 use imbl::ordset::DiffItem;
-use impresario_kernel::{CallKey, CallReport, Input, Millis, RunKey, Seq, Want};
+use impresario_kernel::{CallKey, CallReport, Failure, Input, Millis, RunKey, Seq, Want};
 use impresario_seams::{ModelRequest, ModelScope};
 use ractor::ActorRef;
 use serde_json::json;
@@ -70,7 +70,7 @@ impl AgentState {
             Want::Run(call) if wanted.contains(&Want::Stop(call)) => return,
             Want::Stop(call) => drop(self.tasks.remove(&Want::Run(call))),
             Want::Sample(run) => drop(self.buffers.remove(&run)),
-            Want::Run(_) | Want::Slot | Want::Retry(..) => {}
+            Want::Run(_) | Want::Slot | Want::Judge(_) | Want::Retry(..) => {}
         }
         self.tasks.remove(&want);
     }
@@ -80,7 +80,7 @@ impl AgentState {
         let needs_slot = match want {
             Want::Slot | Want::Sample(_) => true,
             Want::Run(call) => self.agent.call(call).is_some_and(|call| !delegation::is_delegation(&call.name)),
-            Want::Retry(..) | Want::Stop(_) => false,
+            Want::Judge(_) | Want::Retry(..) | Want::Stop(_) => false,
         };
         if !needs_slot || self.slot == SlotState::Held {
             return true;
@@ -110,6 +110,7 @@ impl AgentState {
                 self.input(Input::SlotGranted);
                 Task::Delegated
             }
+            Want::Judge(asked) => self.start_judge(myself, asked),
             Want::Sample(run) => self.start_sample(myself, run),
             Want::Retry(run, at) => retry_timer(myself, run, at),
             Want::Run(call) => self.start_call(myself, call),
@@ -120,8 +121,15 @@ impl AgentState {
     fn start_sample(&mut self, myself: &ActorRef<AgentMessage>, run: RunKey) -> Task {
         let buffer = Arc::new(ChunkBuffer::default());
         self.buffers.insert(run, Arc::clone(&buffer));
-        let Some(model) = self.shared.models.get(&self.profile.provider).cloned() else { return Task::Delegated };
         let header = self.agent.header().unwrap_or(&self.agent.spec().header);
+        let provider = &header.config.provider;
+        let Some(model) = self.shared.models.get(provider).cloned() else {
+            let known = self.shared.models.keys().cloned().collect::<Vec<_>>().join(", ");
+            let message = format!("a hook asked for the provider {provider:?}; this runtime has {known}");
+            let result = Err(Failure::new("NO_ADAPTER", message));
+            let _ = myself.cast(AgentMessage::ModelEnded { run, result });
+            return Task::Delegated;
+        };
         let scope = ModelScope {
             agent: self.id.clone(),
             path: self.profile.birth.path.clone(),
@@ -134,14 +142,26 @@ impl AgentState {
     }
 
     fn start_call(&mut self, myself: &ActorRef<AgentMessage>, key: CallKey) -> Task {
-        let Some(call) = self.agent.call(key).cloned() else { return Task::Delegated };
+        let Some(call) = self.pipeline_call(key) else { return Task::Delegated };
         let is_delegation = delegation::is_delegation(&call.name);
-        if is_delegation && self.shared.hooks.is_empty() {
+        if is_delegation && self.profile.hooks.is_empty() {
             self.delegate(myself, key);
             return Task::Delegated;
         }
-        let cancel = self.cancels.entry(key).or_default().clone();
-        let call = PipelineCall {
+        self.cancels.insert(key, call.cancel.clone());
+        let (shared, myself) = (Arc::clone(&self.shared), myself.clone());
+        if is_delegation {
+            // Judged like any other call; the runtime itself performs it.
+            self.judging.insert(key);
+            return own(pipeline::judge(shared, call, myself));
+        }
+        own(pipeline::perform(shared, call, myself))
+    }
+
+    /// What the pipeline needs to know of a call of the open step.
+    pub(super) fn pipeline_call(&self, key: CallKey) -> Option<PipelineCall> {
+        let call = self.agent.call(key)?.clone();
+        Some(PipelineCall {
             key,
             id: call.id,
             name: call.name,
@@ -150,15 +170,9 @@ impl AgentState {
             path: self.profile.birth.path.clone(),
             authority: self.profile.birth.authority.clone(),
             dir: self.profile.dir.clone(),
-            cancel,
-        };
-        let (shared, myself) = (Arc::clone(&self.shared), myself.clone());
-        if is_delegation {
-            // Judged like any other call; the runtime itself performs it.
-            self.judging.insert(key);
-            return own(pipeline::judge(shared, call, myself));
-        }
-        own(pipeline::perform(shared, call, myself))
+            cancel: self.cancels.get(&key).cloned().unwrap_or_default(),
+            hooks: Arc::clone(&self.profile.hooks),
+        })
     }
 
     /// Hooks have let a call for other agents pass, or there are none.
@@ -253,7 +267,7 @@ impl AgentState {
             tracing::debug!(agent = %self.id, %refused, "a wait ended behind its call");
             // The answers must not be lost: they come as messages.
             for settled in result.done {
-                self.child_settled(None, settled, true);
+                self.child_answered(None, settled, true);
             }
             return;
         }
@@ -264,7 +278,7 @@ impl AgentState {
     }
 }
 
-fn own(task: impl Future<Output = ()> + Send + 'static) -> Task {
+pub(super) fn own(task: impl Future<Output = ()> + Send + 'static) -> Task {
     Task::Own { _handle: AbortOnDropHandle::new(tokio::spawn(task)) }
 }
 

@@ -222,7 +222,7 @@ fn error(outcome: &Outcome) -> Value {
         TurnEnd::Completed => return Value::Null,
         TurnEnd::Error { error, .. } => (error.code.clone(), error.is_retryable(), Value::Null),
         TurnEnd::Aborted { reason } => ("CANCELLED".to_owned(), false, json!(reason)),
-        TurnEnd::Blocked => ("BLOCKED".to_owned(), false, Value::Null),
+        TurnEnd::Blocked { .. } => ("BLOCKED".to_owned(), false, Value::Null),
         TurnEnd::MaxTokens => ("MAX_TOKENS".to_owned(), false, Value::Null),
         TurnEnd::Interrupted => ("INTERRUPTED".to_owned(), true, Value::Null),
         TurnEnd::Forked => ("FORKED".to_owned(), false, Value::Null),

@@ -33,10 +33,11 @@ impl Agent {
         let message = result_message(key, call, report.id, report.content, report.is_error);
         let is_next = self.calling().is_some_and(|(_, calling)| calling.answered == key.index as usize);
         let (turn, step, index) = (key.turn, key.step, key.index);
-        let (error, meta, concludes) = (report.error, report.meta, report.concludes);
-        // What concludes the turn must be known to the fold, so it is written down even when its turn has come.
-        if !is_next || concludes {
-            draft.say(Fact::CallSettled(CallSettled { turn, step, index, message, error, meta, concludes }));
+        let (error, meta, concludes, contexts) = (report.error, report.meta, report.concludes, report.contexts);
+        // What concludes the turn or goes with the result must be known to the fold, so it is written down even when
+        // its turn has come.
+        if !is_next || concludes || !contexts.is_empty() {
+            draft.say(Fact::CallSettled(CallSettled { turn, step, index, message, error, meta, concludes, contexts }));
         } else {
             draft.say(Fact::ToolResult(ToolResult { turn, step, message, error, meta }));
         }
@@ -112,6 +113,11 @@ impl Draft {
                 let (turn, step, message) = (settled.turn, settled.step, settled.message);
                 let (error, meta) = (settled.error, settled.meta);
                 self.say(Fact::ToolResult(ToolResult { turn, step, message, error, meta }));
+                for context in settled.contexts {
+                    if !self.agent.has_accepted(&context.id) {
+                        self.say(Fact::InboxSpliced(insertion(&self.agent.inbox, Lane::NextStep, context)));
+                    }
+                }
                 true
             }
             CallState::Waiting if open.stopping.is_some() => {

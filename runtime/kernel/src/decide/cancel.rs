@@ -6,10 +6,12 @@ use serde_json::Map;
 
 use super::Draft;
 use crate::agent::Agent;
+use crate::chunk::FinishReason;
 use crate::event::{
     Event, Fact, InboxParked, InboxSpliced, Lane, ParkReason, QueueRule, SpliceOutcome, TurnStarted, TurnStopping,
 };
 use crate::id::Millis;
+use crate::judge::Point;
 use crate::outcome::{Cause, TurnEnd};
 use crate::turn::{Phase, Turn};
 
@@ -51,11 +53,20 @@ impl Draft {
     fn abort_unopened(&mut self, cause: Cause) {
         let turn = self.agent.last_turn + 1;
         self.say(Fact::TurnStarted(TurnStarted { turn, rest: Map::new() }));
-        for message in self.claim(true) {
-            self.say(Fact::UserMessage(message));
-        }
+        self.claim(true);
+        self.show_claimed();
         self.end_turn(TurnEnd::Aborted { reason: cause });
         self.park();
+    }
+
+    /// Puts what the turn has taken up before the model, for the next turn to see, unless a hook was to look at it first.
+    fn show_claimed(&mut self) {
+        if self.agent.asks_at(Point::PreStep) {
+            return;
+        }
+        for message in self.claimed() {
+            self.say(Fact::UserMessage(message));
+        }
     }
 
     fn park(&mut self) {
@@ -89,7 +100,11 @@ impl Draft {
         }
         match self.agent.turn.open().map(|open| &open.phase) {
             Some(Phase::Sampling(sampling)) => {
-                let visible = sampling.assembler.visible_blocks();
+                // An attempt that has failed already is not cut off.
+                let visible = match sampling.assembler.finish() {
+                    Some(FinishReason::Error { .. }) => vec![],
+                    _ => sampling.assembler.visible_blocks(),
+                };
                 if let Some(run) = run.filter(|_| !visible.is_empty()) {
                     self.assistant_message(run, visible, true);
                 }
@@ -100,7 +115,10 @@ impl Draft {
                 self.end_step();
                 self.end_turn(TurnEnd::Aborted { reason: cause });
             }
-            Some(Phase::Between) => self.end_turn(TurnEnd::Aborted { reason: cause }),
+            Some(Phase::Between) => {
+                self.show_claimed();
+                self.end_turn(TurnEnd::Aborted { reason: cause });
+            }
             Some(Phase::Calling(_)) => self.advance_calls(),
             None => {}
         }

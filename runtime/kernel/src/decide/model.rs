@@ -7,6 +7,7 @@ use crate::agent::Agent;
 use crate::chunk::{Chunk, FinishReason};
 use crate::event::{AssistantMessage, Event, Fact, RetryScheduled, RetryStarted, StreamedChunk};
 use crate::id::{CallId, Millis, RunKey};
+use crate::judge::{Point, Recovery};
 use crate::message::{Block, Message, Role, Source};
 use crate::outcome::{Failure, TurnEnd};
 use crate::turn::{Open, Phase, Sampling};
@@ -17,7 +18,9 @@ impl Agent {
     fn sampling(&self, run: RunKey) -> Result<(&Open, &Sampling), Refused> {
         let open = self.turn.open().ok_or(Refused::Stale)?;
         match &open.phase {
-            Phase::Sampling(sampling) if open.run_of(sampling.attempt) == run => Ok((open, sampling)),
+            Phase::Sampling(sampling) if open.run_of(sampling.attempt) == run && open.judging.is_none() => {
+                Ok((open, sampling))
+            }
             Phase::Sampling(_) | Phase::Between | Phase::Backoff(_) | Phase::Calling(_) => Err(Refused::Stale),
         }
     }
@@ -68,6 +71,7 @@ impl Agent {
             RetryStarted { retry_id: backoff.retry_id.clone(), turn: run.turn, step: run.step, retry: backoff.retry };
         let mut draft = Draft::new(self, now);
         draft.say(Fact::RetryStarted(started));
+        draft.ask(Point::Request);
         Ok(draft.done())
     }
 }
@@ -79,12 +83,22 @@ impl Draft {
         self.say(Fact::Chunk(StreamedChunk { turn: run.turn, step: run.step, chunk }));
     }
 
-    /// The attempt failed: once more, or the end of the turn.
+    /// The attempt failed.
     fn fail(&mut self, run: RunKey, failure: Failure, dice: u64) {
+        if !self.ask(Point::RequestError) {
+            self.recover(run, failure, &Recovery::Policy, dice);
+        }
+    }
+
+    /// Once more, or the end of the turn.
+    pub(super) fn recover(&mut self, run: RunKey, failure: Failure, recovery: &Recovery, dice: u64) {
         let retry = run.attempt + 1;
         let policy = self.agent.spec.retry;
-        let delay =
-            if failure.is_retryable() { policy.delay(retry, failure.provider_retry_after_ms, dice) } else { None };
+        let delay = match recovery {
+            Recovery::Policy if failure.is_retryable() => policy.delay(retry, failure.provider_retry_after_ms, dice),
+            Recovery::Retry { delay_ms, .. } => policy.delay(retry, None, dice).map(|delay| delay_ms.unwrap_or(delay)),
+            Recovery::Policy | Recovery::GiveUp { .. } => None,
+        };
         let Some(delay_ms) = delay else {
             self.end_step();
             self.end_turn(TurnEnd::Error { step: Some(run.step), error: failure });
@@ -118,7 +132,7 @@ impl Draft {
         let calls_max = self.agent.spec.limits.answer_calls;
         if calls > calls_max {
             let message = format!("the answer asks for {calls} calls; one answer may ask for {calls_max}");
-            return self.fail(run, Failure::new("TOO_MANY_CALLS", message), 0);
+            return self.recover(run, Failure::new("TOO_MANY_CALLS", message), &Recovery::Policy, 0);
         }
         self.assistant_message(run, blocks, false);
         if calls > 0 {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::{Draft, Refused};
 use crate::agent::Agent;
 use crate::event::{
-    Birth, ErrorInfo, Event, Fact, InboxParked, OutcomeReached, ParkReason, SeedEnded, SubagentDescribed, TurnEnded,
+    Birth, ErrorInfo, Event, Fact, InboxParked, InboxSpliced, Lane, OutcomeReached, ParkReason, SeedEnded,
+    SubagentDescribed, TurnEnded,
 };
 use crate::id::{CallId, Millis, Seq};
 use crate::outcome::{OutcomeKind, TurnEnd};
@@ -59,6 +60,7 @@ impl Agent {
         // What repair writes happened when the process died, as far as anybody knows.
         let mut draft = Draft::new(self, self.log.last_time());
         draft.close_open_calls();
+        draft.give_back_claimed();
         if matches!(
             self.turn.open().map(|open| &open.phase),
             Some(Phase::Sampling(_) | Phase::Backoff(_) | Phase::Calling(_))
@@ -93,6 +95,19 @@ impl Draft {
         }
         self.end_step();
         self.say(Fact::TurnEnded(TurnEnded { turn, reason: TurnEnd::Forked }));
+    }
+
+    /// What the turn had taken up and not begun with waits again.
+    fn give_back_claimed(&mut self) {
+        let claimed = self.agent.turn.open().map(|open| open.claimed.clone()).unwrap_or_default();
+        for target in [Lane::NextStep, Lane::NextTurn] {
+            let inserted: Vec<_> =
+                claimed.iter().filter(|(lane, _)| *lane == target).map(|(_, message)| Arc::clone(message)).collect();
+            if !inserted.is_empty() {
+                let (start, removed_count, outcome) = (0, 0, None);
+                self.say(Fact::InboxSpliced(InboxSpliced { target, start, removed_count, inserted, outcome }));
+            }
+        }
     }
 
     /// One honest result for each call that has none: the real one if it is known.

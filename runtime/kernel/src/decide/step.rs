@@ -7,11 +7,12 @@ use serde_json::Map;
 use super::{Draft, Refused};
 use crate::agent::Agent;
 use crate::event::{
-    Event, Fact, HeaderLogged, HeaderReason, InboxParked, Lane, OutcomeReached, ParkReason, QueueRule, RequestContext,
-    StepMark, TurnEnded, TurnStarted,
+    Event, Fact, HeaderLogged, HeaderReason, InboxParked, Lane, OutcomeReached, ParkReason, QueueRule, RequestConfig,
+    RequestContext, RequestHeader, StepMark, TurnEnded, TurnStarted,
 };
 use crate::id::Millis;
 use crate::inbox::claim;
+use crate::judge::Point;
 use crate::message::{Message, Source};
 use crate::outcome::{OutcomeKind, TurnEnd};
 
@@ -34,9 +35,33 @@ impl Agent {
 impl Draft {
     /// Claims what waits and opens the next step with it.
     pub(super) fn enter_step(&mut self, first: bool) {
+        self.claim(first);
+        if self.agent.session_is_known || !self.ask(Point::SessionStart) {
+            self.propose_step();
+        }
+    }
+
+    /// Opens the next step with what was claimed, if nobody objects.
+    pub(super) fn propose_step(&mut self) {
+        if !self.ask(Point::PreStep) {
+            let claimed = self.claimed();
+            self.open_step(claimed);
+        }
+    }
+
+    /// What the turn has taken up and not begun a step with.
+    pub(super) fn claimed(&self) -> Vec<Arc<Message>> {
+        let claimed = self.agent.turn.open().map(|open| &open.claimed);
+        claimed.into_iter().flatten().map(|(_, message)| Arc::clone(message)).collect()
+    }
+
+    /// Opens the next step with `messages`. With none of them there is no step unless the model is owed one.
+    pub(super) fn open_step(&mut self, messages: Vec<Arc<Message>>) {
         let Some(open) = self.agent.turn.open() else { return };
+        if messages.is_empty() && (open.step == 0 || open.is_done) {
+            return self.leave();
+        }
         let mark = StepMark { turn: open.number, step: open.step + 1 };
-        let claimed = self.claim(first);
         self.say(Fact::StepStarted(mark));
         // Before the prompt, so that the prompt is what the model reads last.
         if let Some(text) = self.agent.spec.context.clone().filter(|text| self.agent.snapshot.as_ref() != Some(text)) {
@@ -44,30 +69,33 @@ impl Draft {
             let source = Source::plugin(SNAPSHOT_PLUGIN, "snapshot");
             self.say(Fact::UserMessage(Arc::new(Message::context(id, text, source))));
         }
-        for message in claimed {
+        for message in messages {
             self.say(Fact::UserMessage(message));
         }
-        self.frame();
+        if !self.ask(Point::Request) {
+            self.frame(None);
+        }
     }
 
     /// Takes the whole next-step lane and, at the head of a turn, one message of the next-turn lane.
-    pub(super) fn claim(&mut self, first: bool) -> Vec<Arc<Message>> {
-        let mut claimed = vec![];
+    pub(super) fn claim(&mut self, first: bool) {
         for (lane, most) in [(Lane::NextStep, usize::MAX), (Lane::NextTurn, usize::from(first))] {
             let waiting = self.agent.inbox.lane(lane);
             let count = waiting.len().min(most);
             if count > 0 {
-                claimed.extend(waiting.iter().take(count).cloned());
                 self.say(Fact::InboxSpliced(claim(lane, count)));
             }
         }
-        claimed
     }
 
-    /// Logs the frame of the request when it is not the one that the log says.
-    fn frame(&mut self) {
+    /// Logs the frame of the request, with `config` for its own settings if there is one, when it is not the one that
+    /// the log says.
+    pub(super) fn frame(&mut self, config: Option<RequestConfig>) {
         let agent = &self.agent;
-        let header = Arc::clone(&agent.spec.header);
+        let header = match config {
+            None => Arc::clone(&agent.spec.header),
+            Some(config) => Arc::new(RequestHeader { config, ..RequestHeader::clone(&agent.spec.header) }),
+        };
         let reason = match &agent.header {
             None => Some(HeaderReason::Initial),
             Some(logged) if *logged != header => Some(HeaderReason::Change),
@@ -121,14 +149,23 @@ impl Draft {
     /// Behind a closed step that the model was done with.
     pub(super) fn conclude(&mut self) {
         let Some(open) = self.agent.turn.open() else { return };
-        let max_tokens = open.max_tokens;
-        if !self.agent.inbox.lane(Lane::NextStep).is_empty() {
-            self.go_on();
-        } else if max_tokens {
-            self.end_turn(TurnEnd::MaxTokens);
-        } else {
-            self.end_turn(TurnEnd::Completed);
+        let may_go_on = open.steered.len() < self.agent.spec.limits.continuations as usize;
+        let is_steered = !self.agent.inbox.lane(Lane::NextStep).is_empty();
+        if is_steered || !may_go_on || !self.ask(Point::TurnStopping) {
+            self.go_on_or_leave();
         }
+    }
+
+    /// Goes on if something waits for the next step, and ends the turn if not.
+    pub(super) fn go_on_or_leave(&mut self) {
+        if self.agent.inbox.lane(Lane::NextStep).is_empty() { self.leave() } else { self.go_on() }
+    }
+
+    /// Ends a turn that owes nobody anything.
+    fn leave(&mut self) {
+        let Some(open) = self.agent.turn.open() else { return };
+        let end = if open.max_tokens { TurnEnd::MaxTokens } else { TurnEnd::Completed };
+        self.end_turn(end);
     }
 
     /// Closes the turn and says how it came out, in the same append.
@@ -147,7 +184,7 @@ impl Draft {
             TurnEnd::Error { .. } => Some(ParkReason::Failed),
             TurnEnd::Interrupted => Some(ParkReason::Reopened),
             TurnEnd::Completed
-            | TurnEnd::Blocked
+            | TurnEnd::Blocked { .. }
             | TurnEnd::MaxTokens
             | TurnEnd::Forked
             | TurnEnd::Limit { .. }

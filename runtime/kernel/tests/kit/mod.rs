@@ -1,5 +1,8 @@
 //! Scripts of inputs for one agent, and its log as short lines.
 
+// Each test program uses a part of it.
+#![allow(dead_code)]
+
 use std::sync::Arc;
 
 use impresario_kernel::event::{Authority, Context, Lane, QueueRule};
@@ -7,7 +10,7 @@ use impresario_kernel::invariant::Oracle;
 use impresario_kernel::turn::Phase;
 use impresario_kernel::{
     Access, Agent, AgentPath, Birth, Block, CallKey, CallReport, Cause, Chunk, Event, Fact, Failure, FinishReason,
-    Input, Message, Millis, Overlap, RequestHeader, Spec, TurnEnd, TurnLimits, Want,
+    HookAsked, Input, Judgement, Message, Millis, Overlap, Point, RequestHeader, Spec, TurnEnd, TurnLimits, Want,
 };
 
 /// An agent and everything that was told to it.
@@ -46,12 +49,12 @@ pub(crate) fn call(index: u32, id: &str, tool: &str) -> Chunk {
 impl Script {
     /// An agent that was born and told nothing.
     pub(crate) fn new() -> Self {
-        Self::of(None)
+        Self::of(spec("be brief", None))
     }
 
     /// As [`Script::new`], with something that the runtime says about itself.
     pub(crate) fn with_context(context: &str) -> Self {
-        Self::of(Some(context.into()))
+        Self::of(spec("be brief", Some(context.into())))
     }
 
     /// An agent whose first turn is open and whose model is asked.
@@ -62,8 +65,17 @@ impl Script {
         script
     }
 
-    fn of(context: Option<Arc<str>>) -> Self {
-        let spec = spec("be brief", context);
+    /// As [`Script::told`], when somebody wants to be asked at these points.
+    pub(crate) fn asking(points: &[Point], prompt: &str) -> Self {
+        let spec = spec("be brief", None);
+        let asked_at = Arc::new(points.iter().copied().collect());
+        let mut script = Self::of(Arc::new(Spec { asked_at, ..Spec::clone(&spec) }));
+        script.followup(prompt);
+        script.slot();
+        script
+    }
+
+    fn of(spec: Arc<Spec>) -> Self {
         let mut script = Self { agent: Agent::new(Arc::clone(&spec)), spec, oracle: Oracle::new() };
         let authority = Authority { dir: "/".into(), access: Access::Read, tools: vec![], may_spawn: None };
         let birth = Birth {
@@ -137,6 +149,18 @@ impl Script {
         self.tell(Input::RetryDue { run });
     }
 
+    /// What is asked just now is answered.
+    pub(crate) fn judge(&mut self, judgement: Judgement) {
+        let asked = self.asked();
+        self.tell(Input::Judged { asked, judgement, dice: 0 });
+    }
+
+    /// What is asked just now.
+    pub(crate) fn asked(&self) -> HookAsked {
+        let [Want::Judge(asked)] = self.wants()[..] else { panic!("nothing is asked: {:?}", self.wants()) };
+        asked
+    }
+
     /// A call ends well.
     pub(crate) fn settle(&mut self, id: &str) {
         let call = self.key(id);
@@ -200,7 +224,7 @@ fn spec(system: &str, context: Option<Arc<str>>) -> Arc<Spec> {
     Arc::new(Spec {
         overlap: Arc::new(overlap.into_iter().map(|(name, overlap)| (name.to_owned(), overlap)).collect()),
         context,
-        limits: TurnLimits { steps: 5, parallel_calls: 2, answer_calls: 8, ..TurnLimits::default() },
+        limits: TurnLimits { steps: 5, parallel_calls: 2, answer_calls: 8, continuations: 2, ..TurnLimits::default() },
         ..Spec::new(RequestHeader { system: Some(system.into()), ..RequestHeader::new("p", "m") })
     })
 }
@@ -224,6 +248,8 @@ fn line(event: &Event) -> String {
                 .map_or(format!("tool/result {id}"), |error| format!("tool/result {id} {}", error.code))
         }
         Fact::OutcomeReached(reached) => format!("agent/outcome {}", reached.kind),
+        Fact::HookAsked(asked) => format!("hook/asked {}", asked.point),
+        Fact::HookJudged(judged) => format!("hook/judged {} {:?}", judged.point, judged.decision),
         Fact::RetryScheduled(retry) => format!("llm/retry {}", retry.retry),
         Fact::Chunks(_) => "chunks".into(),
         Fact::Chunk(_) => "chunk".into(),
@@ -235,7 +261,7 @@ fn end(end: &TurnEnd) -> String {
     match end {
         TurnEnd::Completed => "completed".into(),
         TurnEnd::Aborted { .. } => "aborted".into(),
-        TurnEnd::Blocked => "blocked".into(),
+        TurnEnd::Blocked { .. } => "blocked".into(),
         TurnEnd::Error { error, .. } => format!("error {}", error.code),
         TurnEnd::MaxTokens => "max-tokens".into(),
         TurnEnd::Interrupted => "interrupted".into(),
