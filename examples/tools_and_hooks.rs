@@ -1,4 +1,4 @@
-//! A tool from a closure, and a hook that has a say in its calls.
+//! A tool from a closure, a hook that has a say in its calls, and one that looks at prompts.
 //!
 //! `cargo run -p impresario-examples --bin tools_and_hooks`
 
@@ -6,10 +6,11 @@
 #![allow(clippy::print_stdout)]
 
 use std::future::ready;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use impresario::models::scripted::ScriptedModel;
-use impresario::seams::{Hook, HookCall, ToolError, ToolOutput, Verdict};
+use impresario::seams::{Hook, HookCall, Point, StepProposed, StepVerdict, ToolError, ToolOutput, Verdict};
 use impresario::stores::MemoryStore;
 use impresario::tools::FunctionTool;
 use impresario::tools::schemars::{self, JsonSchema};
@@ -24,6 +25,27 @@ struct Divide {
     b: i64,
 }
 
+type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Nobody speaks of passwords.
+struct NoPasswords;
+
+impl Hook for NoPasswords {
+    fn name(&self) -> &str {
+        "no-passwords"
+    }
+
+    fn points(&self) -> &[Point] {
+        &[Point::PreStep]
+    }
+
+    fn pre_step(&self, step: Arc<StepProposed>) -> Answer<StepVerdict> {
+        let speaks = step.messages.iter().any(|message| message.text().contains("password"));
+        let reject = || StepVerdict::Reject { reason: "passwords stay out of here".into() };
+        Box::pin(ready(if speaks { reject() } else { StepVerdict::Enter }))
+    }
+}
+
 /// Nobody divides by seven.
 struct NoSevens;
 
@@ -32,7 +54,12 @@ impl Hook for NoSevens {
         "no-sevens"
     }
 
-    fn pre_execute(&self, call: Arc<HookCall>) -> std::pin::Pin<Box<dyn Future<Output = Verdict> + Send>> {
+    // It has nothing to say about turns.
+    fn points(&self) -> &[Point] {
+        &[]
+    }
+
+    fn pre_execute(&self, call: Arc<HookCall>) -> Answer<Verdict> {
         let verdict = match call.input["b"].as_i64() {
             Some(7) => Verdict::Deny { reason: "nobody divides by seven here".into() },
             _ => Verdict::Allow,
@@ -52,7 +79,8 @@ async fn main() -> impresario::Result<()> {
     let options = Options::new(Arc::new(MemoryStore::new()))
         .model(ScriptedModel::builtin())
         .tool(Arc::new(divide))
-        .hook(NoSevens);
+        .hook(NoSevens)
+        .hook(NoPasswords);
     let runtime = Runtime::start(options).await?;
 
     let agent = runtime.spawn(AgentSpec::new("scripted", "builtin", ".")).await?;
@@ -61,5 +89,7 @@ async fn main() -> impresario::Result<()> {
         let text = agent.wait().await?.map_or_else(String::new, |outcome| outcome.text.to_string());
         println!("12 / {b}: {text}");
     }
+    agent.followup("my password is 1234").await?;
+    println!("{}", agent.wait().await?.map_or_else(String::new, |outcome| outcome.why()));
     runtime.shutdown().await
 }

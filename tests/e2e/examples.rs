@@ -25,7 +25,12 @@ fn one_agent_says_what_was_said() {
 
 #[test]
 fn tools_and_hooks_divide_but_not_by_seven() {
-    let said = ["12 / 3: 4", "12 / 0: Error: b must not be 0", "12 / 7: Error: nobody divides by seven here"];
+    let said = [
+        "12 / 3: 4",
+        "12 / 0: Error: b must not be 0",
+        "12 / 7: Error: nobody divides by seven here",
+        "its prompt was not let in: passwords stay out of here",
+    ];
     assert_eq!(lines(env!("CARGO_BIN_EXE_tools_and_hooks")), said);
 }
 

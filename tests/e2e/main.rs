@@ -6,3 +6,4 @@ mod exit;
 mod fan_out;
 mod json;
 mod kit;
+mod todo;

@@ -21,6 +21,7 @@ mod search;
 mod shell;
 mod smallest;
 mod todo;
+mod todo_guard;
 mod walk;
 mod write_file;
 
@@ -31,6 +32,7 @@ pub use read_file::ReadFile;
 pub use search::Search;
 pub use shell::Bash;
 pub use todo::TodoWrite;
+pub use todo_guard::TodoGuard;
 pub use write_file::WriteFile;
 
 /// Derives the schema of a tool's input.

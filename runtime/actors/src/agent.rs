@@ -309,7 +309,7 @@ impl AgentState {
     /// A child's outcome came: the answer of the call that asked for it, once hooks have looked at it.
     fn child_settled(&mut self, myself: &ActorRef<AgentMessage>, call: Option<CallKey>, settled: Settled, wakes: bool) {
         let report = settled.report(self.shared.limits.result_bytes_max);
-        let reviewed = call.filter(|_| !self.profile.hooks.is_empty()).and_then(|key| self.pipeline_call(key));
+        let reviewed = call.filter(|_| !self.profile.call_hooks.is_empty()).and_then(|key| self.pipeline_call(key));
         match (call, reviewed) {
             (Some(key), Some(call)) => {
                 let myself = myself.clone();

@@ -24,12 +24,13 @@ message and they run in parallel.";
 /// What an agent is made of.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
-    pub(crate) provider: String,
     pub(crate) spec: Arc<Spec>,
     pub(crate) birth: Birth,
     pub(crate) label: String,
     pub(crate) dir: PathBuf,
     pub(crate) hooks: Hooks,
+    /// Those of them that look at calls.
+    pub(crate) call_hooks: Hooks,
 }
 
 impl Profile {
@@ -46,7 +47,7 @@ impl Profile {
         }
         let tools = offered(shared, spec.access, spec.tools.as_deref())?;
         let config = RequestConfig {
-            provider: spec.provider.clone(),
+            provider: spec.provider,
             model: spec.model,
             max_tokens: spec.max_tokens,
             rest: spec.sampling,
@@ -67,8 +68,9 @@ impl Profile {
         };
         let header = RequestHeader { config, system, tools: Some(Tools::Schemas(tools)), rest: Map::new() };
         let hooks: Hooks = shared.hooks.iter().chain(&spec.hooks).cloned().collect();
+        let call_hooks = hooks.iter().filter(|hook| hook.judges_calls()).cloned().collect();
         let kernel_spec = kernel_spec(shared, Arc::new(header), &birth, &hooks);
-        Ok(Self { provider: spec.provider, spec: kernel_spec, birth, label: spec.label, dir, hooks })
+        Ok(Self { spec: kernel_spec, birth, label: spec.label, dir, hooks, call_hooks })
     }
 
     /// A child's. Nothing in it is wider than its parent's.
@@ -97,8 +99,7 @@ impl Profile {
         let context = Some(context(&shared.limits, &birth).into());
         // Everything else is its parent's.
         let spec = Arc::new(Spec { header, context, ..Spec::clone(&self.spec) });
-        let (provider, dir, hooks) = (self.provider.clone(), self.dir.clone(), Arc::clone(&self.hooks));
-        Self { provider, spec, birth, label, dir, hooks }
+        Self { spec, birth, label, ..self.clone() }
     }
 
     /// `provider:model`.

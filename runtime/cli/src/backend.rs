@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use impresario::models::openai::{OpenAiModel, OpenAiOptions};
 use impresario::models::scripted::ScriptedModel;
-use impresario::seams::{Model, Store, Tool};
+use impresario::seams::{Hook, Model, Store, Tool};
 use impresario::stores::{MemoryStore, SqliteStore};
 
 use crate::failed::Failed;
@@ -57,6 +57,11 @@ pub(crate) fn examine(path: &Path) -> Result<(u64, Vec<String>), Failed> {
 /// Every tool.
 pub(crate) fn tools() -> Vec<Arc<dyn Tool>> {
     impresario::tools::all()
+}
+
+/// The hooks of every run.
+pub(crate) fn hooks() -> Vec<Arc<dyn Hook>> {
+    vec![Arc::new(impresario::tools::TodoGuard)]
 }
 
 /// The model that was chosen.

@@ -258,7 +258,7 @@ impl Job {
             models: vec![backend::model(&self.choice)?],
             tools: backend::tools(),
             approver: asks.then(|| Arc::new(TerminalApprover::default()) as Arc<dyn Approver>),
-            hooks: vec![],
+            hooks: backend::hooks(),
             limits: self.limits.clone(),
         })
     }

@@ -44,6 +44,12 @@ pub trait Hook: Send + Sync + 'static {
         &Point::ALL
     }
 
+    /// Whether it is asked about calls. A hook that is about turns only should say no: calls for other agents that nobody
+    /// looks at are handed on at once.
+    fn judges_calls(&self) -> bool {
+        true
+    }
+
     /// Before the first step of an agent, and before the first one since its session was opened again: context that is
     /// put before the model ahead of everything else.
     fn session_start(&self, session: Arc<SessionStarted>) -> BoxFuture<'static, Option<String>> {

@@ -144,7 +144,7 @@ impl AgentState {
     fn start_call(&mut self, myself: &ActorRef<AgentMessage>, key: CallKey) -> Task {
         let Some(call) = self.pipeline_call(key) else { return Task::Delegated };
         let is_delegation = delegation::is_delegation(&call.name);
-        if is_delegation && self.profile.hooks.is_empty() {
+        if is_delegation && self.profile.call_hooks.is_empty() {
             self.delegate(myself, key);
             return Task::Delegated;
         }
@@ -171,7 +171,7 @@ impl AgentState {
             authority: self.profile.birth.authority.clone(),
             dir: self.profile.dir.clone(),
             cancel: self.cancels.get(&key).cloned().unwrap_or_default(),
-            hooks: Arc::clone(&self.profile.hooks),
+            hooks: Arc::clone(&self.profile.call_hooks),
         })
     }
 
