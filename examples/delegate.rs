@@ -10,19 +10,13 @@ use std::sync::Arc;
 use impresario::models::scripted::ScriptedModel;
 use impresario::seams::Observed;
 use impresario::stores::MemoryStore;
-use impresario::{AgentSpec, Limits, Options, Runtime, Seen};
+use impresario::{AgentSpec, Options, Runtime, Seen};
 
 #[tokio::main]
 async fn main() -> impresario::Result<()> {
-    let runtime = Runtime::start(Options {
-        store: Arc::new(MemoryStore::new()),
-        models: vec![Arc::new(ScriptedModel::builtin())],
-        tools: impresario::tools::all(),
-        approver: None,
-        hooks: vec![],
-        limits: Limits::default(),
-    })
-    .await?;
+    let options =
+        Options::new(Arc::new(MemoryStore::new())).model(ScriptedModel::builtin()).tools(impresario::tools::all());
+    let runtime = Runtime::start(options).await?;
     let mut seen = runtime.subscribe();
 
     let lead = runtime.spawn(AgentSpec::new("scripted", "builtin", ".")).await?;

@@ -28,7 +28,7 @@ use crate::journal::JournalMessage;
 use crate::pipeline;
 use crate::profile::Profile;
 use crate::sampling::ChunkBuffer;
-use crate::shared::{Shared, now, roll};
+use crate::shared::Shared;
 use crate::supervisor::{SupervisorMessage, WaitResult};
 
 use effect::Effect;
@@ -190,6 +190,7 @@ impl Actor for AgentActor {
         message: AgentMessage,
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
+        state.shared.chance.linger().await;
         state.take(&myself, message);
         state.reconcile(&myself);
         state.report_rest();
@@ -242,7 +243,7 @@ impl AgentState {
             AgentMessage::ModelEnded { run, result } => {
                 self.take_chunks(run);
                 self.buffers.remove(&run);
-                self.input(Input::ModelSettled { run, result, dice: roll() });
+                self.input(Input::ModelSettled { run, result, dice: self.shared.chance.roll() });
             }
             AgentMessage::RetryDue { run } => self.input(Input::RetryDue { run }),
             AgentMessage::CallEnded { call, report } => {
@@ -255,7 +256,9 @@ impl AgentState {
                 self.reviews.remove(&call);
                 self.child_answered(Some((call, *report)), settled, wakes);
             }
-            AgentMessage::Judged { asked, judgement } => self.input(Input::Judged { asked, judgement, dice: roll() }),
+            AgentMessage::Judged { asked, judgement } => {
+                self.input(Input::Judged { asked, judgement, dice: self.shared.chance.roll() })
+            }
             AgentMessage::WaitEnded { call, result } => self.wait_ended(call, result),
             AgentMessage::DeadlinePassed { turn } => self.abandon(turn),
         }
@@ -270,7 +273,7 @@ impl AgentState {
 
     fn try_input(&mut self, input: Input) -> Result<(), Refused> {
         let before = self.agent.outcome().map(|outcome| outcome.turn);
-        let events = self.agent.tell(input, now())?;
+        let events = self.agent.tell(input, self.shared.chance.now())?;
         if events.is_empty() {
             return Ok(());
         }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::agent::{AgentMessage, Delivery};
 use crate::error::Error;
-use crate::shared::{Shared, mint};
+use crate::shared::Shared;
 
 /// How long the real ends of interrupted calls are waited for before they are abandoned by name.
 const INTERRUPT_DEADLINE: Duration = Duration::from_secs(10);
@@ -39,19 +39,19 @@ impl AgentHandle {
     /// [`Error::Refused`] for a text longer than [`crate::Limits::message_bytes_max`], [`Error::Closed`] when the agent
     /// is gone with its runtime.
     pub async fn followup(&self, text: &str) -> Result<MessageId, Error> {
-        self.deliver(MessageId::new(format!("m-{}", mint())), Lane::NextTurn, true, text).await
+        self.deliver(MessageId::new(format!("m-{}", self.shared.chance.mint())), Lane::NextTurn, true, text).await
     }
 
     /// Tells the agent something that it reads at its next step; opens a turn if none is open. Returns when the message
     /// is durable; errors as [`AgentHandle::followup`].
     pub async fn steer(&self, text: &str) -> Result<MessageId, Error> {
-        self.deliver(MessageId::new(format!("m-{}", mint())), Lane::NextStep, true, text).await
+        self.deliver(MessageId::new(format!("m-{}", self.shared.chance.mint())), Lane::NextStep, true, text).await
     }
 
     /// Tells the agent something that it reads at its next step, whenever that is; opens nothing. Returns when the
     /// message is durable; errors as [`AgentHandle::followup`].
     pub async fn inject(&self, text: &str) -> Result<MessageId, Error> {
-        self.deliver(MessageId::new(format!("m-{}", mint())), Lane::NextStep, false, text).await
+        self.deliver(MessageId::new(format!("m-{}", self.shared.chance.mint())), Lane::NextStep, false, text).await
     }
 
     /// As [`AgentHandle::followup`], under an id of the sender's: the same id again changes nothing, so a sender that
@@ -71,7 +71,7 @@ impl AgentHandle {
     /// taken up already.
     pub async fn replace(&self, id: MessageId, text: &str) -> Result<Option<MessageId>, Error> {
         self.check_size(text)?;
-        let new = MessageId::new(format!("m-{}", mint()));
+        let new = MessageId::new(format!("m-{}", self.shared.chance.mint()));
         let (reply, replaced) = oneshot::channel();
         let with = Some(Arc::new(Message::user(new.clone(), text)));
         self.send(AgentMessage::Amend { id, with, reply })?;

@@ -90,6 +90,7 @@ impl Actor for Journal {
         message: JournalMessage,
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
+        state.shared.chance.linger().await;
         match message {
             // Behind a lost store nothing is kept: nobody could be told that it is durable.
             JournalMessage::Append(_) if state.lost.is_some() => {}

@@ -1,6 +1,7 @@
 //! The shell of Impresario: ractor actors that feed the kernel and perform what it wants.
 
 mod agent;
+mod chance;
 mod delegation;
 mod error;
 mod feed;

@@ -12,7 +12,7 @@ use impresario_seams::{Batch, Commit, Head, SessionFilter, SessionInfo, TurnStat
 use crate::delegation::Settled;
 use crate::error::Error;
 use crate::profile::Profile;
-use crate::shared::{Shared, now, panic_text};
+use crate::shared::{Shared, panic_text};
 use crate::spec::AgentSpec;
 
 /// A tree that is whole again.
@@ -45,10 +45,10 @@ pub(crate) async fn load(shared: &Shared, root: &AgentId, spec: AgentSpec) -> Re
     let mut facts = read_tree(shared, root).await?;
     let mut patients = read_patients(shared, root, &profile.spec).await?;
     for patient in &mut patients {
-        patient.tell(Input::Recovered);
+        patient.tell(shared, Input::Recovered);
     }
-    facts.extend(deliver(shared, &facts.tree, &mut patients));
-    facts.extend(refuse_unborn(&facts.tree, &patients));
+    facts.extend(shared, deliver(shared, &facts.tree, &mut patients));
+    facts.extend(shared, refuse_unborn(&facts.tree, &patients));
     let batches = patients.iter().filter_map(Patient::batch).chain(facts.batch(root)).collect();
     let commit = Commit { lease: Some(shared.lease), batches };
     if !commit.batches.is_empty() {
@@ -92,18 +92,18 @@ struct TreeFacts {
 }
 
 impl TreeFacts {
-    fn extend(&mut self, facts: Vec<Fact>) {
+    fn extend(&mut self, shared: &Shared, facts: Vec<Fact>) {
         for fact in facts {
             self.tree.apply(&fact);
-            let event = Event::new(self.next, now(), fact);
+            let event = Event::new(self.next, shared.chance.now(), fact);
             self.next = event.next_seq();
             self.added.push(Arc::new(event));
         }
     }
 
     fn batch(&self, root: &AgentId) -> Option<Batch> {
-        let create =
-            self.added.first().filter(|event| event.seq == Seq(0)).map(|_| crate::supervisor::tree_session(root));
+        let first = self.added.first().filter(|event| event.seq == Seq(0));
+        let create = first.map(|event| crate::supervisor::tree_session(root, event.time));
         (!self.added.is_empty()).then(|| Batch {
             session: root.tree_log(),
             create,
@@ -127,6 +127,7 @@ async fn read_tree(shared: &Shared, root: &AgentId) -> Result<TreeFacts, Error> 
     // A cancel whose process died: its subtree is at rest as soon as it is repaired.
     let stones = facts.tree.tombstones().clone();
     facts.extend(
+        shared,
         stones
             .into_iter()
             .map(|(agent, epoch)| Fact::TreeLifted(impresario_kernel::event::TreeLifted { agent, epoch }))
@@ -163,7 +164,7 @@ fn deliver(shared: &Shared, tree: &Tree, patients: &mut [Patient]) -> Vec<Fact> 
         let settled = Settled { child: child.clone(), path, outcome };
         let Some(above) = patients.iter_mut().find(|patient| *patient.info.id() == parent) else { continue };
         let message = settled.notice(bytes_max);
-        above.tell(Input::Deliver { lane: Lane::NextStep, wakes: false, message });
+        above.tell(shared, Input::Deliver { lane: Lane::NextStep, wakes: false, message });
         facts.push(Fact::TreeDelivered(TreeDelivered { child, turn }));
     }
     facts
@@ -185,9 +186,9 @@ fn refuse_unborn(tree: &Tree, patients: &[Patient]) -> Vec<Fact> {
 }
 
 impl Patient {
-    fn tell(&mut self, input: Input) {
+    fn tell(&mut self, shared: &Shared, input: Input) {
         // Repair and delivery are not refused.
-        self.added.extend(self.agent.tell(input, now()).unwrap_or_default());
+        self.added.extend(self.agent.tell(input, shared.chance.now()).unwrap_or_default());
     }
 
     fn batch(&self) -> Option<Batch> {

@@ -10,6 +10,7 @@ use impresario_seams::{Approver, Hook, Model, SessionFilter, SessionInfo, Store,
 use ractor::{Actor, ActorRef};
 use tokio::sync::oneshot;
 
+use crate::chance::Chance;
 use crate::error::Error;
 use crate::feed::{Feed, Subscription};
 use crate::handle::AgentHandle;
@@ -40,12 +41,22 @@ pub struct Options {
     pub hooks: Vec<Arc<dyn Hook>>,
     /// The bounds.
     pub limits: Limits,
+    /// Set to take time, ids, jitter and the order in which messages are handled from a seed; see [`Options::seeded`].
+    pub seed: Option<u64>,
 }
 
 impl Options {
     /// On `store`, with nothing else yet.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, models: vec![], tools: vec![], approver: None, hooks: vec![], limits: Limits::default() }
+        Self {
+            store,
+            models: vec![],
+            tools: vec![],
+            approver: None,
+            hooks: vec![],
+            limits: Limits::default(),
+            seed: None,
+        }
     }
 
     /// Adds a provider.
@@ -83,6 +94,15 @@ impl Options {
         self
     }
 
+    /// Takes time from tokio's clock, ids and jitter from `seed`, and lets it say in which order actors handle their
+    /// messages: each seed is another run of the same work. On one thread, with tokio's clock paused and a store in
+    /// memory, the same seed gives the same logs, byte by byte.
+    #[must_use]
+    pub fn seeded(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
     /// Sets the bounds.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
@@ -115,6 +135,7 @@ impl Runtime {
             limits: options.limits,
             router: Router::default(),
             feed: Feed::new(),
+            chance: Arc::new(Chance::new(options.seed)),
         });
         let closed = |_| Error::Closed;
         let (root, _) = Root::spawn(None, Root, ()).await.map_err(closed)?;

@@ -9,7 +9,7 @@ use impresario_seams::{Model, ModelRequest};
 use ractor::ActorRef;
 
 use crate::agent::AgentMessage;
-use crate::shared::{now, panic_text};
+use crate::shared::{Shared, panic_text};
 
 /// What arrived and was not taken yet. At most one announcement of it is in the agent's mailbox at a time.
 #[derive(Debug, Default)]
@@ -17,9 +17,9 @@ pub(crate) struct ChunkBuffer(Mutex<Vec<(Millis, Chunk)>>);
 
 impl ChunkBuffer {
     /// Adds a chunk; whether it is the first that waits.
-    fn push(&self, chunk: Chunk) -> bool {
+    fn push(&self, time: Millis, chunk: Chunk) -> bool {
         let mut chunks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        chunks.push((now(), chunk));
+        chunks.push((time, chunk));
         chunks.len() == 1
     }
 
@@ -31,13 +31,14 @@ impl ChunkBuffer {
 
 /// Runs one attempt to its end and reports it. Dropping the future closes the stream.
 pub(crate) async fn sample(
+    shared: Arc<Shared>,
     model: Arc<dyn Model>,
     request: ModelRequest,
     run: RunKey,
     buffer: Arc<ChunkBuffer>,
     agent: ActorRef<AgentMessage>,
 ) {
-    let attempt = AssertUnwindSafe(receive(&*model, request, run, &buffer, &agent)).catch_unwind();
+    let attempt = AssertUnwindSafe(receive(&shared, &*model, request, run, &buffer, &agent)).catch_unwind();
     let result = attempt.await.unwrap_or_else(|panic| {
         Err(Failure::new("PANIC", format!("the model adapter panicked: {}", panic_text(&*panic))))
     });
@@ -46,6 +47,7 @@ pub(crate) async fn sample(
 }
 
 async fn receive(
+    shared: &Shared,
     model: &dyn Model,
     request: ModelRequest,
     run: RunKey,
@@ -56,7 +58,7 @@ async fn receive(
     while let Some(chunk) = stream.next().await {
         let chunk = chunk?;
         let is_last = matches!(chunk, Chunk::Finish { .. });
-        if buffer.push(chunk) {
+        if buffer.push(shared.chance.now(), chunk) {
             let _ = agent.cast(AgentMessage::ChunksReady { run });
         }
         if is_last {

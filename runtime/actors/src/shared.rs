@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use impresario_kernel::{AgentId, Millis};
 use impresario_seams::{Approver, Hook, Lease, Model, Store, Tool};
 
+use crate::chance::Chance;
 use crate::feed::Feed;
 use crate::limits::Limits;
 use crate::router::Router;
@@ -24,28 +23,13 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) router: Router,
     pub(crate) feed: Feed,
+    pub(crate) chance: Arc<Chance>,
 }
 
 impl Shared {
     pub(crate) fn tool(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.iter().find(|tool| tool.schema().name == name)
     }
-}
-
-/// The wall clock.
-pub(crate) fn now() -> Millis {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// A new id: ordered by time, lower case, safe as a file name.
-pub(crate) fn mint() -> AgentId {
-    AgentId::new(uuid::Uuid::now_v7().simple().to_string())
-}
-
-/// Something that differs from agent to agent and from call to call.
-pub(crate) fn roll() -> u64 {
-    uuid::Uuid::now_v7().as_u64_pair().1
 }
 
 /// What a panic said.

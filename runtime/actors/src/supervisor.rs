@@ -157,6 +157,7 @@ impl Actor for Supervisor {
         message: SupervisorMessage,
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
+        state.shared.chance.linger().await;
         state.take(message);
         Ok(())
     }
@@ -273,7 +274,7 @@ impl SupervisorState {
         let Some(tree) = self.root_of.get(agent).and_then(|root| self.trees.get(root)) else { return };
         let Some(node) = tree.tree.node(agent) else { return };
         self.shared.feed.say(impresario_seams::ObservedEvent {
-            time: crate::shared::now(),
+            time: self.shared.chance.now(),
             root: tree.tree.root().clone(),
             agent: agent.clone(),
             path: node.path.clone(),

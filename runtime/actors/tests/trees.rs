@@ -71,6 +71,7 @@ async fn start(store: Arc<dyn Store>, limits: Limits) -> Runtime {
         approver: None,
         hooks: vec![],
         limits,
+        seed: None,
     };
     Runtime::start(options).await.unwrap()
 }

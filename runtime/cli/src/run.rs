@@ -260,6 +260,7 @@ impl Job {
             approver: asks.then(|| Arc::new(TerminalApprover::default()) as Arc<dyn Approver>),
             hooks: backend::hooks(),
             limits: self.limits.clone(),
+            seed: None,
         })
     }
 

@@ -75,7 +75,7 @@ impl AgentState {
                 let _ = reply.send(self.agent.outcome().cloned());
             }
             Effect::TurnEnded(outcome) => {
-                let duration_ms = crate::shared::now().0.saturating_sub(self.turn_started.0);
+                let duration_ms = self.shared.chance.now().0.saturating_sub(self.turn_started.0);
                 self.say(Observed::Ended { outcome: Arc::clone(&outcome), duration_ms });
                 let _ = self.supervisor.cast(SupervisorMessage::TurnEnded { agent: self.id.clone(), outcome });
             }

@@ -8,7 +8,6 @@ use impresario_kernel::{Block, Event, Fact, RunKind, TurnEnd};
 use impresario_seams::{Observed, ObservedEvent};
 
 use super::AgentState;
-use crate::shared::now;
 
 impl AgentState {
     pub(super) fn say(&self, what: Observed) {
@@ -17,7 +16,7 @@ impl AgentState {
         }
         let birth = &self.profile.birth;
         self.shared.feed.say(ObservedEvent {
-            time: now(),
+            time: self.shared.chance.now(),
             root: birth.root.clone(),
             agent: self.id.clone(),
             path: birth.path.clone(),

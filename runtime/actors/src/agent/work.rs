@@ -15,7 +15,6 @@ use super::{AgentMessage, AgentState, SlotState, Task};
 use crate::delegation::{self, SUBAGENT, SubagentArgs, WAIT_AGENTS, WaitArgs};
 use crate::pipeline::{self, PipelineCall};
 use crate::sampling::{ChunkBuffer, sample};
-use crate::shared::now;
 use crate::supervisor::{Spawn, SupervisorMessage, Wait, WaitResult};
 
 impl AgentState {
@@ -112,7 +111,7 @@ impl AgentState {
             }
             Want::Judge(asked) => self.start_judge(myself, asked),
             Want::Sample(run) => self.start_sample(myself, run),
-            Want::Retry(run, at) => retry_timer(myself, run, at),
+            Want::Retry(run, at) => self.start_retry(myself, run, at),
             Want::Run(call) => self.start_call(myself, call),
             Want::Stop(_) => Task::Delegated,
         }
@@ -138,7 +137,17 @@ impl AgentState {
             attempt: run.attempt,
         };
         let request = ModelRequest { header: Arc::clone(header), messages: self.agent.messages(), scope };
-        own(sample(model, request, run, buffer, myself.clone()))
+        own(sample(Arc::clone(&self.shared), model, request, run, buffer, myself.clone()))
+    }
+
+    fn start_retry(&self, myself: &ActorRef<AgentMessage>, run: RunKey, at: Millis) -> Task {
+        let wait = Duration::from_millis(at.0.saturating_sub(self.shared.chance.now().0));
+        let myself = myself.clone();
+        own(async move {
+            tokio::time::sleep(wait).await;
+            // The actor may be gone.
+            let _ = myself.cast(AgentMessage::RetryDue { run });
+        })
     }
 
     fn start_call(&mut self, myself: &ActorRef<AgentMessage>, key: CallKey) -> Task {
@@ -280,13 +289,4 @@ impl AgentState {
 
 pub(super) fn own(task: impl Future<Output = ()> + Send + 'static) -> Task {
     Task::Own { _handle: AbortOnDropHandle::new(tokio::spawn(task)) }
-}
-
-fn retry_timer(myself: &ActorRef<AgentMessage>, run: RunKey, at: Millis) -> Task {
-    let (myself, wait) = (myself.clone(), Duration::from_millis(at.0.saturating_sub(now().0)));
-    own(async move {
-        tokio::time::sleep(wait).await;
-        // The actor may be gone.
-        let _ = myself.cast(AgentMessage::RetryDue { run });
-    })
 }

@@ -66,7 +66,7 @@ impl SupervisorState {
         if self.trees.contains_key(&id) {
             return Ok(id);
         }
-        let mut state = TreeState::new(tree, tree_next, self.shared.limits.running_max);
+        let mut state = TreeState::new(&self.shared, tree, tree_next);
         for (other, profile, outcome) in others {
             self.root_of.insert(other.clone(), id.clone());
             state.add(other, profile, outcome, false);
@@ -183,6 +183,7 @@ mod tests {
             approver: None,
             hooks: vec![],
             limits: Limits::default(),
+            seed: None,
         };
         let runtime = Runtime::start(options).await.unwrap();
         let seen = runtime.subscribe();

@@ -16,7 +16,6 @@ use crate::delegation;
 use crate::error::Error;
 use crate::journal::JournalMessage;
 use crate::profile::Profile;
-use crate::shared::{mint, now};
 use crate::spec::AgentSpec;
 
 /// How many characters of the first prompt are a session's title.
@@ -27,9 +26,9 @@ impl SupervisorState {
         if let Some(error) = &self.lost {
             return Err(error.clone().into());
         }
-        let id = mint();
+        let id = self.shared.chance.mint();
         let profile = Profile::root(&self.shared, &id, spec)?;
-        let tree = TreeState::new(Tree::new(id.clone()), Seq(0), self.shared.limits.running_max);
+        let tree = TreeState::new(&self.shared, Tree::new(id.clone()), Seq(0));
         self.trees.insert(id.clone(), tree);
         self.be_born(&id, &profile, Newborn { agent: Agent::new(Arc::clone(&profile.spec)), fork: None, first: None });
         Ok(id)
@@ -39,7 +38,7 @@ impl SupervisorState {
         let Spawn { parent, call, call_id, args, profile, prefix } = spawn;
         let limits =
             TreeLimits { depth: self.shared.limits.depth_max, descendants: self.shared.limits.descendants_max };
-        let child = mint();
+        let child = self.shared.chance.mint();
         let ask = Ask {
             child: child.clone(),
             parent: parent.clone(),
@@ -102,7 +101,7 @@ impl SupervisorState {
     /// Writes the beginning of a session and starts its actor.
     fn be_born(&mut self, id: &AgentId, profile: &Profile, newborn: Newborn) {
         let Newborn { mut agent, fork, first } = newborn;
-        let at = now();
+        let at = self.shared.chance.now();
         let first_text = first.as_ref().map(|message| message.text()).unwrap_or_default();
         let born = Input::Born { birth: profile.birth.clone(), descriptor: descriptor(profile) };
         // The first inputs of a life are not refused.

@@ -6,21 +6,23 @@ use std::sync::Arc;
 use impresario_kernel::admission::Admission;
 use impresario_kernel::event::Fact;
 use impresario_kernel::tree::Tree;
-use impresario_kernel::{AgentId, AgentPath, CallKey, Event, Outcome, Seq, SessionHeader};
+use impresario_kernel::{AgentId, AgentPath, CallKey, Event, Millis, Outcome, Seq, SessionHeader};
 use impresario_seams::{Batch, Head, NewSession};
 use ractor::ActorRef;
 use tokio::sync::oneshot;
 
 use super::Wait;
+use crate::chance::Chance;
 use crate::delegation::Settled;
 use crate::error::Error;
 use crate::journal::JournalMessage;
 use crate::profile::Profile;
 use crate::receipt::{AgentEnd, Receipt};
 use crate::router::Router;
-use crate::shared::now;
+use crate::shared::Shared;
 
 pub(crate) struct TreeState {
+    chance: Arc<Chance>,
     pub(super) tree: Tree,
     /// Where the next fact of the tree log goes.
     pub(super) next: Seq,
@@ -76,13 +78,14 @@ impl Waiter {
 }
 
 impl TreeState {
-    pub(super) fn new(tree: Tree, next: Seq, running_max: usize) -> Self {
+    pub(super) fn new(shared: &Shared, tree: Tree, next: Seq) -> Self {
         Self {
+            chance: Arc::clone(&shared.chance),
             panics: HashMap::new(),
             tree,
             next,
             durable: next,
-            admission: Admission::new(running_max),
+            admission: Admission::new(shared.limits.running_max),
             agents: BTreeMap::new(),
             foreground: HashMap::new(),
             asked: HashMap::new(),
@@ -98,8 +101,8 @@ impl TreeState {
     /// Folds a fact in and hands it to the journal.
     pub(super) fn record(&mut self, journal: &ActorRef<JournalMessage>, fact: Fact) {
         self.tree.apply(&fact);
-        let event = Event::new(self.next, now(), fact);
-        let create = (self.next == Seq(0)).then(|| tree_session(self.tree.root()));
+        let event = Event::new(self.next, self.chance.now(), fact);
+        let create = (self.next == Seq(0)).then(|| tree_session(self.tree.root(), event.time));
         self.next = event.next_seq();
         let session = self.tree.root().tree_log();
         let batch = Batch { session, create, events: vec![Arc::new(event)], head: Head::default() };
@@ -241,8 +244,8 @@ impl TreeState {
 }
 
 /// The session of a tree's log.
-pub(crate) fn tree_session(root: &AgentId) -> Arc<NewSession> {
-    let header = SessionHeader::new(root.tree_log(), now());
+pub(crate) fn tree_session(root: &AgentId, created_at: Millis) -> Arc<NewSession> {
+    let header = SessionHeader::new(root.tree_log(), created_at);
     let path = AgentPath::root();
     Arc::new(NewSession { header, root: root.clone(), path, label: "tree".into(), fork: None })
 }
