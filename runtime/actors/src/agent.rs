@@ -287,6 +287,8 @@ impl AgentState {
 
     fn deliver(&mut self, delivery: Delivery) {
         let Delivery { message, lane, wakes, reply } = delivery;
+        // What comes while the agent is being stopped waits behind that.
+        let wakes = wakes && !self.is_halted();
         if self.title.is_empty() {
             self.title = crate::supervisor::title(&message.text());
         }
@@ -300,6 +302,11 @@ impl AgentState {
         if self.agent.turn().open().is_some() {
             myself.send_after(deadline, move || AgentMessage::DeadlinePassed { turn });
         }
+    }
+
+    /// Whether somebody is stopping it, or an agent above it.
+    fn is_halted(&self) -> bool {
+        self.shared.halts.is_halted(&self.profile.birth.root, &self.profile.birth.path)
     }
 
     fn take_chunks(&mut self, run: RunKey) {
@@ -333,6 +340,7 @@ impl AgentState {
         let answered = answer.is_some_and(|(call, report)| self.try_input(Input::CallSettled { call, report }).is_ok());
         if !answered {
             let message = settled.notice(bytes_max);
+            let wakes = wakes && !self.is_halted();
             self.input(Input::Deliver { lane: Lane::NextStep, wakes, message });
         }
         self.follow(Effect::Delivered { child: settled.child, turn: settled.outcome.turn });

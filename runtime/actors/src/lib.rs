@@ -5,6 +5,7 @@ mod chance;
 mod delegation;
 mod error;
 mod feed;
+mod halts;
 mod handle;
 mod hooks;
 mod journal;

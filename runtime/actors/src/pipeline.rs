@@ -29,6 +29,7 @@ pub(crate) struct PipelineCall {
     pub(crate) name: Arc<str>,
     pub(crate) arguments: Arc<str>,
     pub(crate) agent: AgentId,
+    pub(crate) root: AgentId,
     pub(crate) path: AgentPath,
     pub(crate) authority: Authority,
     pub(crate) dir: PathBuf,
@@ -76,6 +77,12 @@ async fn run(shared: &Shared, call: PipelineCall) -> CallReport {
         access: call.authority.access,
         cancel: call.cancel.clone(),
     };
+    // Between the decision to start it and this moment somebody may have stopped the agent.
+    tokio::select! {
+        biased;
+        () = call.cancel.cancelled() => return aborted(),
+        () = shared.halts.lifted(&call.root, &call.path) => {}
+    }
     let input = shown.input.clone();
     let body = ToolRun::new(move || tool.run(input.clone(), context.clone()));
     let report = match hooks::around(&call.hooks, &shown, body).run().await {
@@ -162,6 +169,7 @@ async fn approved(shared: &Shared, call: &PipelineCall, what: String) -> Result<
     let question = Question { agent: call.agent.clone(), path: call.path.clone(), tool: call.name.to_string(), what };
     let yes = match &shared.approver {
         Some(approver) => tokio::select! {
+            biased;
             yes = approver.ask(question) => yes,
             () = call.cancel.cancelled() => false,
         },
@@ -192,6 +200,11 @@ fn bounded(block: Block) -> Block {
         }
         block => block,
     }
+}
+
+/// A call whose tool was never started.
+pub(crate) fn aborted() -> CallReport {
+    CallReport::failed("AbortError", "ABORTED_BEFORE_DISPATCH", "tool call aborted before dispatch")
 }
 
 /// What a display may want to know of an abandoned call.

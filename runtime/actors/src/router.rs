@@ -7,6 +7,7 @@ use impresario_kernel::AgentId;
 use ractor::ActorRef;
 
 use crate::agent::AgentMessage;
+use crate::halts::Standing;
 
 /// Who is where. Lock-free for readers.
 #[derive(Default)]
@@ -16,6 +17,7 @@ pub(crate) struct Router {
 
 struct Slot {
     actor: ActorRef<AgentMessage>,
+    standing: Standing,
     sent: AtomicU64,
 }
 
@@ -25,8 +27,8 @@ pub(crate) struct Unreachable;
 
 impl Router {
     /// Makes an actor reachable. It has been sent nothing yet: what was on its way to an earlier one went with that.
-    pub(crate) fn connect(&self, id: &AgentId, actor: ActorRef<AgentMessage>) {
-        self.slots.insert(id.clone(), Slot { actor, sent: AtomicU64::new(0) });
+    pub(crate) fn connect(&self, id: &AgentId, standing: Standing, actor: ActorRef<AgentMessage>) {
+        self.slots.insert(id.clone(), Slot { actor, standing, sent: AtomicU64::new(0) });
     }
 
     pub(crate) fn disconnect(&self, id: &AgentId) {
@@ -53,6 +55,11 @@ impl Router {
     /// How much was sent to the agent so far; `None` if it is not here.
     pub(crate) fn sent(&self, id: &AgentId) -> Option<u64> {
         self.slots.get(id).map(|slot| slot.sent.load(Ordering::SeqCst))
+    }
+
+    /// Where the agent stands, if it is here.
+    pub(crate) fn standing(&self, id: &AgentId) -> Option<Standing> {
+        self.slots.get(id).map(|slot| slot.standing.clone())
     }
 
     /// Ends an actor without a word, as a failure would.

@@ -21,7 +21,7 @@ use crate::root::{Root, RootMessage};
 use crate::router::Router;
 use crate::shared::Shared;
 use crate::spec::AgentSpec;
-use crate::supervisor::{Supervisor, SupervisorInit, SupervisorMessage};
+use crate::supervisor::{Stop, Supervisor, SupervisorInit, SupervisorMessage};
 
 /// How long a shutdown waits for what runs.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -134,6 +134,7 @@ impl Runtime {
             hooks: options.hooks,
             limits: options.limits,
             router: Router::default(),
+            halts: Arc::default(),
             feed: Feed::new(),
             chance: Arc::new(Chance::new(options.seed)),
         });
@@ -171,13 +172,16 @@ impl Runtime {
     /// Ends an agent and everything below it, and says what ended. Past `deadline` it says what did not. Agents above
     /// and beside it go on.
     ///
-    /// Messages that wait stay, parked. Nothing new is spawned there until this returns.
+    /// From the moment of this call no model is asked and no tool is started there, and nothing new is spawned until it
+    /// returns. Messages that wait stay, parked; so do those that come meanwhile.
     ///
     /// # Errors
     /// [`Error::UnknownAgent`] when no tree that is open here has this agent.
     pub async fn stop(&self, top: &AgentId, cause: Cause, deadline: Duration) -> Result<Receipt, Error> {
         let top = top.clone();
-        self.ask(|reply| SupervisorMessage::Stop { top, cause, deadline, reply }).await?
+        // From here on nothing starts there, whatever is before this in anybody's mailbox.
+        let halt = self.shared.router.standing(&top).map(|standing| self.shared.halts.halt(standing));
+        self.ask(|reply| SupervisorMessage::Stop(Stop { top, cause, deadline, halt, reply })).await?
     }
 
     /// The address of an agent of a tree that is open here: a root, or any of its descendants.

@@ -4,7 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::{FutureExt, StreamExt};
-use impresario_kernel::{Chunk, Failure, Millis, RunKey};
+use impresario_kernel::{AgentId, Chunk, Failure, Millis, RunKey};
 use impresario_seams::{Model, ModelRequest};
 use ractor::ActorRef;
 
@@ -32,13 +32,14 @@ impl ChunkBuffer {
 /// Runs one attempt to its end and reports it. Dropping the future closes the stream.
 pub(crate) async fn sample(
     shared: Arc<Shared>,
+    root: AgentId,
     model: Arc<dyn Model>,
     request: ModelRequest,
     run: RunKey,
     buffer: Arc<ChunkBuffer>,
     agent: ActorRef<AgentMessage>,
 ) {
-    let attempt = AssertUnwindSafe(receive(&shared, &*model, request, run, &buffer, &agent)).catch_unwind();
+    let attempt = AssertUnwindSafe(receive(&shared, &root, &*model, request, run, &buffer, &agent)).catch_unwind();
     let result = attempt.await.unwrap_or_else(|panic| {
         Err(Failure::new("PANIC", format!("the model adapter panicked: {}", panic_text(&*panic))))
     });
@@ -48,12 +49,15 @@ pub(crate) async fn sample(
 
 async fn receive(
     shared: &Shared,
+    root: &AgentId,
     model: &dyn Model,
     request: ModelRequest,
     run: RunKey,
     buffer: &ChunkBuffer,
     agent: &ActorRef<AgentMessage>,
 ) -> Result<(), Failure> {
+    // Between the decision to ask and this moment somebody may have stopped the agent.
+    shared.halts.lifted(root, &request.scope.path).await;
     let mut stream = model.stream(request).await?;
     while let Some(chunk) = stream.next().await {
         let chunk = chunk?;

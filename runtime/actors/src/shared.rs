@@ -7,6 +7,7 @@ use impresario_seams::{Approver, Hook, Lease, Model, Store, Tool};
 
 use crate::chance::Chance;
 use crate::feed::Feed;
+use crate::halts::Halts;
 use crate::limits::Limits;
 use crate::router::Router;
 
@@ -22,6 +23,7 @@ pub(crate) struct Shared {
     pub(crate) hooks: Vec<Arc<dyn Hook>>,
     pub(crate) limits: Limits,
     pub(crate) router: Router,
+    pub(crate) halts: Arc<Halts>,
     pub(crate) feed: Feed,
     pub(crate) chance: Arc<Chance>,
 }

@@ -21,6 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::agent::AgentMessage;
 use crate::delegation::{Settled, SubagentArgs, WaitArgs};
 use crate::error::Error;
+use crate::halts::Halt;
 use crate::journal::JournalMessage;
 use crate::profile::Profile;
 use crate::receipt::Receipt;
@@ -61,7 +62,7 @@ pub(crate) enum SupervisorMessage {
     /// A call that others perform is to end.
     StopCall { parent: AgentId, call: CallKey },
     /// End an agent and everything below it.
-    Stop { top: AgentId, cause: Cause, deadline: Duration, reply: oneshot::Sender<Result<Receipt, Error>> },
+    Stop(Stop),
     /// A stop took too long.
     StopTimedOut { root: AgentId, stop: u64 },
     /// Say when an agent and everything below it is at rest.
@@ -96,6 +97,16 @@ pub(crate) struct Wait {
     pub(crate) parent: AgentId,
     pub(crate) call: CallKey,
     pub(crate) args: WaitArgs,
+}
+
+/// The end of a subtree.
+pub(crate) struct Stop {
+    pub(crate) top: AgentId,
+    pub(crate) cause: Cause,
+    pub(crate) deadline: Duration,
+    /// Nothing starts there as long as the stop lasts.
+    pub(crate) halt: Option<Halt>,
+    pub(crate) reply: oneshot::Sender<Result<Receipt, Error>>,
 }
 
 /// How a wait ended.
@@ -185,7 +196,7 @@ impl SupervisorState {
             SupervisorMessage::Wait(wait) => self.wait(wait),
             SupervisorMessage::WaitTimedOut { parent, call } => self.wait_timed_out(&parent, call),
             SupervisorMessage::StopCall { parent, call } => self.stop_call(&parent, call),
-            SupervisorMessage::Stop { top, cause, deadline, reply } => self.stop(&top, cause, deadline, reply),
+            SupervisorMessage::Stop(stop) => self.stop(stop),
             SupervisorMessage::StopTimedOut { root, stop } => self.stop_timed_out(&root, stop),
             SupervisorMessage::Quiesce { top, reply } => self.quiesce(&top, reply),
             SupervisorMessage::Roots(reply) => {

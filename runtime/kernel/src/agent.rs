@@ -182,7 +182,10 @@ impl Agent {
             Fact::SeedEnded(_) => (self.header_is_fresh, self.session_is_known) = (false, false),
             Fact::InboxSpliced(splice) => self.fold_splice(splice),
             Fact::InboxWoken(_) => self.wake(),
-            Fact::InboxParked(parked) => (self.awake, self.parked) = (false, Some(parked.reason)),
+            Fact::InboxParked(parked) => {
+                (self.awake, self.parked) = (false, Some(parked.reason));
+                self.with_open(|open| open.stopping.iter_mut().for_each(|stopping| stopping.woken = false));
+            }
             Fact::RetryScheduled(retry) => {
                 self.count_failed_attempt();
                 let backoff = Backoff {

@@ -351,6 +351,20 @@ fn b089_what_wakes_while_a_cancel_converges_is_not_lost() {
 }
 
 #[test]
+fn what_must_not_wake_waits_behind_a_stop_and_the_next_waking_message_takes_it_along() {
+    let mut script = Script::told("first");
+    script.model(vec![call(0, "a", "write")]);
+    script.cancel(QueueRule::Park);
+    script.deliver(Lane::NextTurn, false, "second");
+    script.settle("a");
+    assert!(script.agent.is_at_rest() && script.agent.parked().is_some());
+    script.followup("third");
+    script.slot();
+    script.model(answer("yes"));
+    assert_eq!(script.only("user/message"), ["user/message first", "user/message second"]);
+}
+
+#[test]
 fn b091_the_first_cause_of_two_cancels_stays() {
     let mut script = Script::told("go");
     script.model(vec![call(1, "a", "read")]);

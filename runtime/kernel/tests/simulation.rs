@@ -111,9 +111,10 @@ impl World {
         let repeat = self.messages > 0 && self.dice.one_in(6);
         let number = if repeat { self.dice.below(self.messages) } else { self.messages };
         self.messages = self.messages.max(number + 1);
-        let (lane, wakes) = match self.dice.below(4) {
+        let (lane, wakes) = match self.dice.below(5) {
             0 | 1 => (Lane::NextTurn, true),
-            2 => (Lane::NextStep, true),
+            2 => (Lane::NextTurn, false),
+            3 => (Lane::NextStep, true),
             _ => (Lane::NextStep, false),
         };
         let message = Arc::new(Message::user(format!("m{number}"), format!("do {number}")));

@@ -54,7 +54,7 @@ impl AgentState {
                 self.gates.remove(&want);
                 self.stop(call);
                 self.tasks.insert(want, Task::Delegated);
-            } else if self.durable >= gate && self.has_slot_for(want) {
+            } else if self.durable >= gate && !self.is_halted() && self.has_slot_for(want) {
                 self.gates.remove(&want);
                 let task = self.start(myself, want);
                 self.tasks.insert(want, task);
@@ -137,7 +137,8 @@ impl AgentState {
             attempt: run.attempt,
         };
         let request = ModelRequest { header: Arc::clone(header), messages: self.agent.messages(), scope };
-        own(sample(Arc::clone(&self.shared), model, request, run, buffer, myself.clone()))
+        let root = self.profile.birth.root.clone();
+        own(sample(Arc::clone(&self.shared), root, model, request, run, buffer, myself.clone()))
     }
 
     fn start_retry(&self, myself: &ActorRef<AgentMessage>, run: RunKey, at: Millis) -> Task {
@@ -176,6 +177,7 @@ impl AgentState {
             name: call.name,
             arguments: call.arguments,
             agent: self.id.clone(),
+            root: self.profile.birth.root.clone(),
             path: self.profile.birth.path.clone(),
             authority: self.profile.birth.authority.clone(),
             dir: self.profile.dir.clone(),
@@ -246,9 +248,7 @@ impl AgentState {
         let Some(call) = self.agent.call(key) else { return };
         if self.judging.remove(&key) || !self.tasks.contains_key(&Want::Run(key)) {
             // Hooks still judged it, its `tool/call` was not durable yet, or it had no slot: nothing was started.
-            let message = "tool call aborted before dispatch";
-            let report = CallReport::failed("AbortError", "ABORTED_BEFORE_DISPATCH", message);
-            self.input(Input::CallSettled { call: key, report });
+            self.input(Input::CallSettled { call: key, report: pipeline::aborted() });
         } else if delegation::is_delegation(&call.name) {
             let (parent, call) = (self.id.clone(), key);
             let _ = self.supervisor.cast(SupervisorMessage::StopCall { parent, call });

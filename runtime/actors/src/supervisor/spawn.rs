@@ -143,7 +143,8 @@ impl SupervisorState {
             return;
         };
         self.actors.insert(actor.get_id(), id.clone());
-        self.shared.router.connect(id, actor);
+        let standing = (profile.birth.root.clone(), profile.birth.path.clone());
+        self.shared.router.connect(id, standing, actor);
         if let Some(tree) = self.tree_of(id) {
             tree.add(id.clone(), profile, outcome, true);
         }

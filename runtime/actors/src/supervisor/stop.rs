@@ -6,8 +6,8 @@ use impresario_kernel::event::{Fact, QueueRule, TreeLifted};
 use impresario_kernel::{AgentId, Cause};
 use tokio::sync::oneshot;
 
-use super::tree::{TreeState, Waiter};
-use super::{SupervisorMessage, SupervisorState};
+use super::tree::{Stopped, TreeState, Waiter};
+use super::{Stop, SupervisorMessage, SupervisorState};
 use crate::agent::AgentMessage;
 use crate::error::Error;
 use crate::receipt::Receipt;
@@ -19,26 +19,21 @@ const GRACE: Duration = Duration::from_secs(2);
 const CHILD_DEADLINE: Duration = Duration::from_secs(10);
 
 impl SupervisorState {
-    pub(super) fn stop(
-        &mut self,
-        top: &AgentId,
-        cause: Cause,
-        deadline: Duration,
-        reply: oneshot::Sender<Result<Receipt, Error>>,
-    ) {
+    pub(super) fn stop(&mut self, stop: Stop) {
+        let Stop { top, cause, deadline, halt, reply } = stop;
         self.stops += 1;
         let stop = self.stops;
         let journal = self.journal.clone();
-        let Some(tree) = self.live_tree_of(top) else {
-            let _ = reply.send(Err(self.no_such(top)));
+        let Some(tree) = self.live_tree_of(&top) else {
+            let _ = reply.send(Err(self.no_such(&top)));
             return;
         };
         let stone = tree.tree.tombstone(top.clone(), cause.clone());
         let epoch = stone.epoch;
         tree.record(&journal, Fact::TreeTombstoned(stone));
-        tree.waiters.push(Waiter::new(top, reply, Some((epoch, stop))));
+        tree.waiters.push(Waiter::new(&top, reply, Some(Stopped { epoch, stop, halt })));
         let root = tree.tree.root().clone();
-        for agent in tree.tree.subtree(top) {
+        for agent in tree.tree.subtree(&top) {
             let (cause, queue) = (cause.clone(), QueueRule::Park);
             // An agent without an actor has nothing to cancel.
             let _ = self.shared.router.send(&agent, AgentMessage::Cancel { cause, queue, deadline });
@@ -48,7 +43,8 @@ impl SupervisorState {
 
     pub(super) fn stop_timed_out(&mut self, root: &AgentId, stop: u64) {
         let Some(tree) = self.trees.get_mut(root) else { return };
-        let late = tree.waiters.iter().position(|waiter| waiter.stop.is_some_and(|(_, number)| number == stop));
+        let late =
+            tree.waiters.iter().position(|waiter| waiter.stop.as_ref().is_some_and(|stopped| stopped.stop == stop));
         if let Some(waiter) = late.and_then(|at| tree.waiters.get_mut(at)) {
             // The waiter stays without anybody to answer: it lifts the tombstone when there is rest.
             let (nobody, _) = oneshot::channel();
@@ -101,8 +97,10 @@ impl SupervisorState {
         tree.waiters = waiters;
         for waiter in rested {
             let receipt = tree.receipt(&waiter.top);
-            if let Some((epoch, _)) = waiter.stop {
+            if let Some(Stopped { epoch, halt, .. }) = waiter.stop {
                 tree.record(&journal, Fact::TreeLifted(TreeLifted { agent: waiter.top.clone(), epoch }));
+                // Before the answer: whoever has it may go on at once.
+                drop(halt);
             }
             if waiter.top == *root {
                 tree.refused = 0;

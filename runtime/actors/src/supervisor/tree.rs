@@ -15,6 +15,7 @@ use super::Wait;
 use crate::chance::Chance;
 use crate::delegation::Settled;
 use crate::error::Error;
+use crate::halts::Halt;
 use crate::journal::JournalMessage;
 use crate::profile::Profile;
 use crate::receipt::{AgentEnd, Receipt};
@@ -65,14 +66,24 @@ pub(super) struct Waiter {
     /// Of whom: this agent and everything below it.
     pub(super) top: AgentId,
     pub(super) reply: oneshot::Sender<Result<Receipt, Error>>,
-    /// Set for stops: the tombstone to lift, and the number of the stop.
-    pub(super) stop: Option<(u64, u64)>,
+    /// Set for stops.
+    pub(super) stop: Option<Stopped>,
     /// Who was in the way when rest was asked about last: the first to be looked at again.
     suspect: AgentId,
 }
 
+/// What a stop keeps until there is rest.
+pub(super) struct Stopped {
+    /// Of the tombstone that is to be lifted.
+    pub(super) epoch: u64,
+    /// The number of the stop.
+    pub(super) stop: u64,
+    /// To be dropped when it is.
+    pub(super) halt: Option<Halt>,
+}
+
 impl Waiter {
-    pub(super) fn new(top: &AgentId, reply: oneshot::Sender<Result<Receipt, Error>>, stop: Option<(u64, u64)>) -> Self {
+    pub(super) fn new(top: &AgentId, reply: oneshot::Sender<Result<Receipt, Error>>, stop: Option<Stopped>) -> Self {
         Self { top: top.clone(), reply, stop, suspect: top.clone() }
     }
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::Draft;
 use crate::agent::Agent;
-use crate::event::{Event, Fact, InboxParked, InboxSpliced, InboxWoken, Lane, ParkReason, SpliceOutcome};
+use crate::event::{Event, Fact, InboxParked, InboxSpliced, InboxWoken, Lane, ParkReason, QueueRule, SpliceOutcome};
 use crate::id::{MessageId, Millis};
 use crate::inbox::insertion;
 use crate::message::Message;
+use crate::turn::Stopping;
 
 impl Agent {
     pub(super) fn decide_deliver(
@@ -26,13 +27,24 @@ impl Agent {
         match lane {
             Lane::NextStep if wakes => draft.say(Fact::InboxWoken(InboxWoken { message: id })),
             // This lane wakes by itself; whoever must not wake says so in the same append.
-            Lane::NextTurn if !wakes && self.turn.is_idle() && !self.awake => {
+            Lane::NextTurn if !wakes && self.is_not_to_wake() => {
                 let reason = self.parked.unwrap_or(ParkReason::Cancelled);
                 draft.say(Fact::InboxParked(InboxParked { reason }));
             }
             Lane::NextStep | Lane::NextTurn => {}
         }
         draft.done()
+    }
+
+    /// Whether what waits here is to wait on, and so must what joins it without waking anybody.
+    fn is_not_to_wake(&self) -> bool {
+        match self.turn.open() {
+            None => !self.awake,
+            Some(open) => {
+                let parks = |stopping: &Stopping| stopping.queue == QueueRule::Park && !stopping.woken;
+                open.stopping.as_ref().is_some_and(parks)
+            }
+        }
     }
 
     pub(super) fn decide_amend(&self, id: &MessageId, with: Option<Arc<Message>>, now: Millis) -> Vec<Arc<Event>> {
