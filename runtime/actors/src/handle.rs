@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::agent::{AgentMessage, Delivery};
 use crate::error::Error;
+use crate::router::Presence;
 use crate::shared::Shared;
 
 /// How long the real ends of interrupted calls are waited for before they are abandoned by name.
@@ -62,9 +63,7 @@ impl AgentHandle {
 
     /// Takes a message back that was accepted and still waits; `false` when it was taken up already.
     pub async fn remove(&self, id: MessageId) -> Result<bool, Error> {
-        let (reply, removed) = oneshot::channel();
-        self.send(AgentMessage::Amend { id, with: None, reply })?;
-        removed.await.map_err(|_| Error::Closed)
+        self.ask(|reply| AgentMessage::Amend { id: id.clone(), with: None, reply }).await
     }
 
     /// Puts another text in the place of a message that still waits, and returns its new id; `None` when the message was
@@ -72,33 +71,29 @@ impl AgentHandle {
     pub async fn replace(&self, id: MessageId, text: &str) -> Result<Option<MessageId>, Error> {
         self.check_size(text)?;
         let new = MessageId::new(format!("m-{}", self.shared.chance.mint()));
-        let (reply, replaced) = oneshot::channel();
         let with = Some(Arc::new(Message::user(new.clone(), text)));
-        self.send(AgentMessage::Amend { id, with, reply })?;
-        Ok(replaced.await.map_err(|_| Error::Closed)?.then_some(new))
+        let replaced = self.ask(|reply| AgentMessage::Amend { id: id.clone(), with: with.clone(), reply }).await?;
+        Ok(replaced.then_some(new))
     }
 
     /// Ends the agent's turn; its background children go on. What waits in its inbox opens the next turn.
     ///
     /// Returns when the agent was told; [`AgentHandle::wait`] waits for the end.
     pub fn interrupt(&self, cause: Cause) -> Result<(), Error> {
-        self.send(AgentMessage::Cancel { cause, queue: QueueRule::Run, deadline: INTERRUPT_DEADLINE })
+        let message = AgentMessage::Cancel { cause, queue: QueueRule::Run, deadline: INTERRUPT_DEADLINE };
+        self.shared.router.send(&self.id, message).map_err(|_| Error::Closed)
     }
 
     /// Waits until the agent has nothing to do, and says how its last turn came out; `None` before the first.
     ///
     /// Its children may still run: [`crate::Runtime::quiesce`] waits for a whole tree.
     pub async fn wait(&self) -> Result<Option<Arc<Outcome>>, Error> {
-        let (reply, outcome) = oneshot::channel();
-        self.send(AgentMessage::WhenIdle(reply))?;
-        outcome.await.map_err(|_| Error::Closed)
+        self.ask(AgentMessage::WhenIdle).await
     }
 
     /// How the last ended turn came out; `None` before the first.
     pub async fn outcome(&self) -> Result<Option<Arc<Outcome>>, Error> {
-        let (reply, outcome) = oneshot::channel();
-        self.send(AgentMessage::TellOutcome(reply))?;
-        outcome.await.map_err(|_| Error::Closed)
+        self.ask(AgentMessage::TellOutcome).await
     }
 
     /// All that was said so far, as far as it is durable, inherited conversation included.
@@ -110,10 +105,29 @@ impl AgentHandle {
     async fn deliver(&self, id: MessageId, lane: Lane, wakes: bool, text: &str) -> Result<MessageId, Error> {
         self.check_size(text)?;
         let message = Arc::new(Message::user(id.clone(), text));
-        let (reply, accepted) = oneshot::channel();
-        self.send(AgentMessage::Deliver(Delivery { message, lane, wakes, reply }))?;
-        accepted.await.map_err(|_| Error::Closed)??;
+        // The same id again changes nothing, so it may be said twice to an actor and the one after it.
+        self.ask(|reply| AgentMessage::Deliver(Delivery { message: Arc::clone(&message), lane, wakes, reply }))
+            .await??;
         Ok(id)
+    }
+
+    /// Sends what `message` makes and waits for the answer. Of an actor that fails before it answers, the one that comes
+    /// after it is asked.
+    async fn ask<T>(&self, message: impl Fn(oneshot::Sender<T>) -> AgentMessage) -> Result<T, Error> {
+        loop {
+            let changed = self.shared.router.changed();
+            let (reply, answer) = oneshot::channel();
+            if self.shared.router.send(&self.id, message(reply)).is_ok()
+                && let Ok(answer) = answer.await
+            {
+                return Ok(answer);
+            }
+            match self.shared.router.presence(&self.id) {
+                Presence::Here => {}
+                Presence::Coming => changed.await,
+                Presence::Gone => return Err(Error::Closed),
+            }
+        }
     }
 
     fn check_size(&self, text: &str) -> Result<(), Error> {
@@ -123,10 +137,6 @@ impl AgentHandle {
         }
         let why = format!("the message has {} bytes and the limit is {max}; put it into a file", text.len());
         Err(Error::Refused(why))
-    }
-
-    fn send(&self, message: AgentMessage) -> Result<(), Error> {
-        self.shared.router.send(&self.id, message).map_err(|_| Error::Closed)
     }
 }
 

@@ -1,10 +1,12 @@
 //! Addresses: an agent keeps its address while its actor comes and goes.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dashmap::DashMap;
 use impresario_kernel::AgentId;
-use ractor::ActorRef;
+use ractor::{ActorRef, ActorStatus};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use crate::agent::AgentMessage;
 use crate::halts::Standing;
@@ -13,12 +15,25 @@ use crate::halts::Standing;
 #[derive(Default)]
 pub(crate) struct Router {
     slots: DashMap<AgentId, Slot>,
+    is_closed: AtomicBool,
+    changed: Notify,
 }
 
 struct Slot {
     actor: ActorRef<AgentMessage>,
     standing: Standing,
     sent: AtomicU64,
+}
+
+/// Whether there is somebody at an address.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Presence {
+    /// An actor takes messages.
+    Here,
+    /// The actor is gone, and another one is on its way.
+    Coming,
+    /// The actor is gone for good.
+    Gone,
 }
 
 /// There is nobody at this address now.
@@ -29,10 +44,32 @@ impl Router {
     /// Makes an actor reachable. It has been sent nothing yet: what was on its way to an earlier one went with that.
     pub(crate) fn connect(&self, id: &AgentId, standing: Standing, actor: ActorRef<AgentMessage>) {
         self.slots.insert(id.clone(), Slot { actor, standing, sent: AtomicU64::new(0) });
+        self.changed.notify_waiters();
     }
 
     pub(crate) fn disconnect(&self, id: &AgentId) {
         self.slots.remove(id);
+        self.changed.notify_waiters();
+    }
+
+    /// Nobody who is gone comes back any more.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.changed.notify_waiters();
+    }
+
+    /// The next time that somebody comes or goes; counts from this call on.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// Whether somebody is at this address now, or will be.
+    pub(crate) fn presence(&self, id: &AgentId) -> Presence {
+        match self.slots.get(id).filter(|_| !self.is_closed.load(Ordering::SeqCst)) {
+            None => Presence::Gone,
+            Some(slot) if slot.actor.get_status() < ActorStatus::Stopping => Presence::Here,
+            Some(_) => Presence::Coming,
+        }
     }
 
     /// Sends something that may give the agent work. It is counted before it is sent, so that nobody can believe the
@@ -63,7 +100,6 @@ impl Router {
     }
 
     /// Ends an actor without a word, as a failure would.
-    #[cfg(test)]
     pub(crate) fn kill(&self, id: &AgentId) {
         if let Some(slot) = self.slots.get(id) {
             slot.actor.kill();

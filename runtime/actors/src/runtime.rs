@@ -155,10 +155,13 @@ impl Runtime {
         self.shared.feed.subscribe()
     }
 
-    /// Makes a new root agent. It does nothing until it is told something.
+    /// Makes a new root agent; it is stored when this returns. It does nothing until it is told something.
     pub async fn spawn(&self, spec: AgentSpec) -> Result<AgentHandle, Error> {
         let id = self.ask(|reply| SupervisorMessage::SpawnRoot { spec, reply }).await??;
-        Ok(self.handle(id))
+        let agent = self.handle(id);
+        // Answered when all before it is durable.
+        agent.outcome().await?;
+        Ok(agent)
     }
 
     /// Opens a stored root and its tree again. What a crash left open is closed first, honestly; `spec` frames the
@@ -217,8 +220,15 @@ impl Runtime {
         let (reply, flushed) = oneshot::channel();
         self.journal.cast(JournalMessage::Flush(reply)).map_err(|_| Error::Closed)?;
         flushed.await.map_err(|_| Error::Closed)??;
+        self.shared.router.close();
         let stopped = self.root.stop_and_wait(Some("shutdown".into()), Some(DRAIN)).await;
         stopped.map_err(|_| Error::Closed)
+    }
+
+    /// Ends the actor of an agent as a panic would: for tests of what follows.
+    #[doc(hidden)]
+    pub fn fail_agent(&self, id: &AgentId) {
+        self.shared.router.kill(id);
     }
 
     #[cfg(test)]
@@ -239,6 +249,7 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
+        self.shared.router.close();
         self.root.stop(Some("dropped".into()));
     }
 }

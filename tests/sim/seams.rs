@@ -1,0 +1,170 @@
+//! A model, tools and a store that do whatever a seed says.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use impresario_kernel::{Access, AgentId, Event, Failure, Overlap, Seq, ToolSchema};
+use impresario_models::scripted::{Answer, ScriptedModel, View};
+use impresario_seams::{
+    Commit, Lease, SessionFilter, SessionInfo, Store, StoreError, Tool, ToolContext, ToolError, ToolOutput,
+};
+use impresario_stores::MemoryStore;
+use serde_json::{Value, json};
+
+use crate::dice::Dice;
+
+/// What models are asked, in order: paths.
+pub(crate) type Asked = Arc<Mutex<Vec<String>>>;
+
+/// A model whose answers depend on the seed and on who asks in which turn and step, and on nothing else.
+pub(crate) fn model(seed: u64, asked: Asked) -> ScriptedModel {
+    ScriptedModel::from_fn(move |view| {
+        asked.lock().unwrap().push(view.scope().path.to_string());
+        answer(seed, view)
+    })
+}
+
+fn answer(seed: u64, view: &View<'_>) -> Answer {
+    let scope = view.scope();
+    let mut dice = Dice::of(seed, &format!("{} {} {} {}", scope.path, scope.turn, scope.step, scope.attempt));
+    let latency = Some(Duration::from_millis(dice.below(40)));
+    if dice.one_in(12) {
+        let code = if dice.one_in(2) { "SERVER" } else { "BAD_REQUEST" };
+        return Answer { latency, ..Answer::failure(Failure::new(code, "as the seed says")) };
+    }
+    // Later steps and deeper agents ask for less, so that every tree ends.
+    let depth = scope.path.as_str().matches('/').count() as u64;
+    let eager = dice.below(4 + 2 * depth + 2 * u64::from(scope.step)) < 3;
+    let count = if eager { 1 + dice.below(4) } else { 0 };
+    let calls = (0..count).map(|n| call(&mut dice, n)).collect();
+    Answer { latency, ..Answer::calls(format!("{} says something", scope.path), calls) }
+}
+
+fn call(dice: &mut Dice, n: u64) -> (String, String) {
+    let (name, arguments) = match dice.below(10) {
+        0..=3 => ("subagent", json!({"prompt": "do some of it", "label": format!("c{n}")})),
+        4 => ("subagent", json!({"prompt": "do some of it", "background": true})),
+        5 => ("subagent", json!({"prompt": "go on from here", "context": "fork"})),
+        6 => ("wait_agents", json!({"timeout_seconds": 1 + dice.below(30)})),
+        7 => ("panic_now", json!({})),
+        8 => ("linger", json!({})),
+        _ => ("nap", json!({})),
+    };
+    (name.into(), arguments.to_string())
+}
+
+/// Tools that take a while, never end by themselves, or panic.
+pub(crate) fn tools() -> Vec<Arc<dyn Tool>> {
+    let small = |name, overlap, run| Arc::new(Small { name, overlap, run }) as Arc<dyn Tool>;
+    vec![
+        small("nap", Overlap::Exclusive, |_| {
+            Box::pin(async {
+                tokio::time::sleep(Duration::from_millis(25)).await;
+                Ok(ToolOutput::text("rested"))
+            })
+        }),
+        small("linger", Overlap::Parallel, |ctx: ToolContext| {
+            Box::pin(async move {
+                tokio::select! {
+                    biased;
+                    () = ctx.cancel.cancelled() => Err(ToolError::aborted()),
+                    () = tokio::time::sleep(Duration::from_secs(40)) => Ok(ToolOutput::text("at last")),
+                }
+            })
+        }),
+        small("panic_now", Overlap::Parallel, |_| Box::pin(async { panic!("as the seed says") })),
+    ]
+}
+
+type Run = fn(ToolContext) -> BoxFuture<'static, Result<ToolOutput, ToolError>>;
+
+struct Small {
+    name: &'static str,
+    overlap: Overlap,
+    run: Run,
+}
+
+impl Tool for Small {
+    fn schema(&self) -> Arc<ToolSchema> {
+        Arc::new(ToolSchema { name: self.name.into(), description: "a test tool".into(), parameters: json!({}) })
+    }
+
+    fn overlap(&self) -> Overlap {
+        self.overlap
+    }
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    fn run(&self, _: Value, ctx: ToolContext) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+        (self.run)(ctx)
+    }
+}
+
+/// A store that is slow, and fails now and then for a while.
+pub(crate) struct Unsteady {
+    store: Arc<MemoryStore>,
+    dice: AtomicU64,
+    /// One commit in so many fails; 0 for none.
+    fails: u64,
+}
+
+impl Unsteady {
+    pub(crate) fn new(seed: u64, fails: u64) -> Self {
+        Self { store: Arc::new(MemoryStore::new()), dice: AtomicU64::new(seed), fails }
+    }
+
+    fn dice(&self) -> Dice {
+        Dice(self.dice.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Store for Unsteady {
+    fn commit(&self, commit: Commit) -> BoxFuture<'static, Result<(), StoreError>> {
+        let mut dice = self.dice();
+        let (store, fails) = (Arc::clone(&self.store), self.fails);
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(dice.below(3))).await;
+            if fails > 0 && dice.one_in(fails) {
+                // Written or not: whoever is not told must send again.
+                if dice.one_in(2) {
+                    store.commit(commit).await?;
+                }
+                return Err(StoreError::Full { location: "the seed".into() });
+            }
+            store.commit(commit).await
+        })
+    }
+
+    fn info(&self, id: AgentId) -> BoxFuture<'static, Result<Option<SessionInfo>, StoreError>> {
+        self.store.info(id)
+    }
+
+    fn read(&self, id: AgentId, from: Seq) -> BoxStream<'static, Result<Arc<Event>, StoreError>> {
+        self.store.read(id, from)
+    }
+
+    fn list(&self, filter: SessionFilter) -> BoxFuture<'static, Result<Vec<SessionInfo>, StoreError>> {
+        self.store.list(filter)
+    }
+
+    fn put_artifact(&self, owner: AgentId, bytes: Vec<u8>) -> BoxFuture<'static, Result<String, StoreError>> {
+        self.store.put_artifact(owner, bytes)
+    }
+
+    fn artifact(&self, name: String) -> BoxFuture<'static, Result<Option<Vec<u8>>, StoreError>> {
+        self.store.artifact(name)
+    }
+
+    fn location(&self) -> String {
+        "the seed".into()
+    }
+
+    fn lease(&self) -> BoxFuture<'static, Result<Lease, StoreError>> {
+        self.store.lease()
+    }
+}

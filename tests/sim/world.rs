@@ -1,0 +1,201 @@
+//! One seed: trees at work, people who interfere, a store that fails, actors and processes that die.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use impresario_actors::{AgentHandle, AgentSpec, Error, Limits, Options, Runtime};
+use impresario_kernel::{AgentId, Cause, MessageId};
+use impresario_seams::{SessionFilter, Store};
+
+use crate::check;
+use crate::dice::Dice;
+use crate::seams::{Asked, Unsteady, model, tools};
+
+/// Longer than anything that a seed can ask for takes; nobody really waits, the clock is paused.
+const EVER: Duration = Duration::from_secs(3600);
+
+/// Runs one seed to its end and checks what is left. Gives the logs.
+pub(crate) fn run(seed: u64) -> String {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let mut world = World::new(seed).await;
+        let turns = 4 + world.dice.below(12);
+        for _ in 0..turns {
+            world.step().await;
+        }
+        world.end().await
+    })
+}
+
+struct World {
+    seed: u64,
+    dice: Dice,
+    store: Arc<Unsteady>,
+    asked: Asked,
+    runtime: Runtime,
+    roots: Vec<AgentHandle>,
+    /// What agents were told and said that they had accepted.
+    accepted: BTreeMap<AgentId, Vec<String>>,
+    told: u64,
+    crashes: u64,
+}
+
+impl World {
+    async fn new(seed: u64) -> Self {
+        let mut dice = Dice(seed);
+        let fails = if dice.one_in(3) { 4 + dice.below(20) } else { 0 };
+        let store = Arc::new(Unsteady::new(dice.roll(), fails));
+        let asked = Arc::new(Mutex::new(vec![]));
+        let runtime = start(seed, 0, &store, &asked).await;
+        let mut world =
+            Self { seed, dice, store, asked, runtime, roots: vec![], accepted: BTreeMap::new(), told: 0, crashes: 0 };
+        for _ in 0..=world.dice.below(2) {
+            let root = world.runtime.spawn(spec()).await.unwrap();
+            world.roots.push(root);
+        }
+        world
+    }
+
+    /// Lets some time pass, and does one thing.
+    async fn step(&mut self) {
+        let ms = self.dice.below(120);
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+        for _ in 0..self.dice.below(30) {
+            tokio::task::yield_now().await;
+        }
+        match self.dice.below(16) {
+            0..=7 => self.tell().await,
+            8 => self.interrupt().await,
+            9 | 10 => self.stop().await,
+            11 | 12 => self.fail_an_actor().await,
+            13 => self.crash().await,
+            14 => self.quiesce_or_leave().await,
+            _ => {}
+        }
+    }
+
+    /// Any agent that is there.
+    async fn somebody(&mut self) -> AgentHandle {
+        let root = self.roots[self.dice.below(self.roots.len() as u64) as usize].clone();
+        if self.dice.one_in(2) {
+            return root;
+        }
+        let filter = SessionFilter { root: Some(root.id().clone()), ..SessionFilter::default() };
+        let infos = self.store.list(filter).await.unwrap();
+        let mut ids: Vec<AgentId> = infos.iter().map(|info| info.id().clone()).collect();
+        ids.sort();
+        let at = self.dice.below(ids.len().max(1) as u64) as usize;
+        ids.get(at).and_then(|id| self.runtime.agent(id).ok()).unwrap_or(root)
+    }
+
+    async fn tell(&mut self) {
+        let to = self.somebody().await;
+        self.told += 1;
+        let id = MessageId::new(format!("told-{}", self.told));
+        let mut accepted = false;
+        // Whoever is not sure sends again.
+        for _ in 0..=self.dice.below(2) {
+            accepted |= to.followup_as(id.clone(), "do something").await.is_ok();
+        }
+        if accepted {
+            self.accepted.entry(to.id().clone()).or_default().push(id.to_string());
+        }
+        if self.dice.one_in(4) {
+            // Refused when its actor is gone for good.
+            let _ = to.steer("and hurry").await;
+        }
+    }
+
+    async fn interrupt(&mut self) {
+        let whom = self.somebody().await;
+        // Refused when its actor is gone for good.
+        let _ = whom.interrupt(Cause::user("the seed"));
+    }
+
+    async fn stop(&mut self) {
+        let top = self.somebody().await;
+        let deadline = Duration::from_millis(self.dice.below(2_000));
+        let stop = self.runtime.stop(top.id(), Cause::user("the seed"), deadline);
+        let receipt = tokio::time::timeout(EVER, stop).await.expect("a stop ends");
+        assert!(!receipt.expect("it is open here").agents.is_empty());
+    }
+
+    async fn fail_an_actor(&mut self) {
+        let whom = self.somebody().await;
+        self.runtime.fail_agent(whom.id());
+    }
+
+    async fn crash(&mut self) {
+        self.crashes += 1;
+        // Dropping a runtime equals a crash.
+        self.runtime = start(self.seed, self.crashes, &self.store, &self.asked).await;
+        for root in &mut self.roots {
+            // A store that fails is told so to whoever opens something; asking again helps.
+            *root = loop {
+                match self.runtime.open(root.id(), spec()).await {
+                    Ok(root) => break root,
+                    Err(Error::Store(error)) if error.is_retryable() => {}
+                    Err(error) => panic!("{error}"),
+                }
+            };
+        }
+    }
+
+    /// Waits for rest, for a while.
+    async fn quiesce_or_leave(&mut self) {
+        let top = self.somebody().await;
+        let patience = Duration::from_millis(self.dice.below(5_000));
+        if let Ok(receipt) = tokio::time::timeout(patience, self.runtime.quiesce(top.id())).await {
+            assert!(receipt.expect("it is open here").at_rest());
+        }
+    }
+
+    /// Nobody interferes any more: everything comes to rest, can be told to go on, and is whole.
+    async fn end(mut self) -> String {
+        let mut logs = String::new();
+        for root in self.roots.clone() {
+            self.rest(root.id()).await;
+            root.followup("once more").await.expect("a root is always there");
+            self.rest(root.id()).await;
+        }
+        // A crash at rest changes nothing but the end of the log.
+        self.crash().await;
+        for root in self.roots.clone() {
+            self.rest(root.id()).await;
+            check::whole(&*self.store, root.id(), &self.accepted).await;
+            logs.push_str(&check::bytes(&*self.store, root.id()).await);
+        }
+        tokio::time::timeout(EVER, self.runtime.shutdown()).await.expect("a shutdown ends").unwrap();
+        logs
+    }
+
+    async fn rest(&self, root: &AgentId) {
+        let receipt = tokio::time::timeout(EVER, self.runtime.quiesce(root)).await.expect("every tree comes to rest");
+        let receipt = receipt.unwrap();
+        assert!(receipt.at_rest(), "{receipt:?}");
+    }
+}
+
+async fn start(seed: u64, crashes: u64, store: &Arc<Unsteady>, asked: &Asked) -> Runtime {
+    let mut dice = Dice(seed ^ 0xfeed);
+    let large = dice.one_in(40);
+    let limits = Limits {
+        depth_max: 1 + dice.below(4) as u32,
+        descendants_max: if large { 300 } else { 2 + dice.below(30) as u32 },
+        running_max: 1 + dice.below(6) as usize,
+        steps_max: 12,
+        ..Limits::default()
+    };
+    let store: Arc<dyn Store> = Arc::clone(store) as _;
+    let options = Options::new(store)
+        .model(model(seed, Arc::clone(asked)))
+        .tools(tools())
+        .limits(limits)
+        .seeded(seed.wrapping_add(crashes.wrapping_mul(0x1_0000_0001)));
+    Runtime::start(options).await.unwrap()
+}
+
+fn spec() -> AgentSpec {
+    AgentSpec::new("scripted", "sim", std::env::temp_dir())
+}
