@@ -136,6 +136,12 @@ fn tells(fact: &Fact, id: &str) -> bool {
     }
 }
 
+/// How long every log is.
+pub(crate) async fn lengths(store: &dyn Store, root: &AgentId) -> BTreeMap<AgentId, Seq> {
+    let filter = SessionFilter { root: Some(root.clone()), ..SessionFilter::default() };
+    store.list(filter).await.unwrap().into_iter().map(|info| (info.id().clone(), info.len)).collect()
+}
+
 /// All logs as they are stored, byte by byte.
 pub(crate) async fn bytes(store: &dyn Store, root: &AgentId) -> String {
     let mut text = String::new();

@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 
 use crate::dice::Dice;
 
-/// What models are asked, in order: paths.
-pub(crate) type Asked = Arc<Mutex<Vec<String>>>;
+/// Who asked a model, in order.
+pub(crate) type Asked = Arc<Mutex<Vec<AgentId>>>;
 
 /// A model whose answers depend on the seed and on who asks in which turn and step, and on nothing else.
 pub(crate) fn model(seed: u64, asked: Asked) -> ScriptedModel {
     ScriptedModel::from_fn(move |view| {
-        asked.lock().unwrap().push(view.scope().path.to_string());
+        asked.lock().unwrap().push(view.scope().agent.clone());
         answer(seed, view)
     })
 }
@@ -37,17 +37,20 @@ fn answer(seed: u64, view: &View<'_>) -> Answer {
     }
     // Later steps and deeper agents ask for less, so that every tree ends.
     let depth = scope.path.as_str().matches('/').count() as u64;
-    let eager = dice.below(4 + 2 * depth + 2 * u64::from(scope.step)) < 3;
-    let count = if eager { 1 + dice.below(4) } else { 0 };
+    let eager = dice.below(3 + depth + 2 * u64::from(scope.step)) < 4;
+    // One seed in forty is for wide trees.
+    let width = if seed % 40 == 7 { 14 } else { 4 };
+    let count = if eager { 1 + dice.below(width) } else { 0 };
     let calls = (0..count).map(|n| call(&mut dice, n)).collect();
     Answer { latency, ..Answer::calls(format!("{} says something", scope.path), calls) }
 }
 
 fn call(dice: &mut Dice, n: u64) -> (String, String) {
     let (name, arguments) = match dice.below(10) {
-        0..=3 => ("subagent", json!({"prompt": "do some of it", "label": format!("c{n}")})),
-        4 => ("subagent", json!({"prompt": "do some of it", "background": true})),
-        5 => ("subagent", json!({"prompt": "go on from here", "context": "fork"})),
+        0..=2 => ("subagent", json!({"prompt": "do some of it", "label": format!("c{n}"), "may_spawn": 40})),
+        3 => ("subagent", json!({"prompt": "do some of it, alone"})),
+        4 => ("subagent", json!({"prompt": "do some of it", "background": true, "may_spawn": 9})),
+        5 => ("subagent", json!({"prompt": "go on from here", "context": "fork", "may_spawn": 9})),
         6 => ("wait_agents", json!({"timeout_seconds": 1 + dice.below(30)})),
         7 => ("panic_now", json!({})),
         8 => ("linger", json!({})),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use impresario_actors::{AgentHandle, AgentSpec, Error, Limits, Options, Runtime};
+use impresario_actors::{AgentHandle, AgentSpec, Error, Limits, Options, Receipt, Runtime};
 use impresario_kernel::{AgentId, Cause, MessageId};
 use impresario_seams::{SessionFilter, Store};
 
@@ -13,7 +13,7 @@ use crate::dice::Dice;
 use crate::seams::{Asked, Unsteady, model, tools};
 
 /// Longer than anything that a seed can ask for takes; nobody really waits, the clock is paused.
-const EVER: Duration = Duration::from_secs(3600);
+const EVER: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Runs one seed to its end and checks what is left. Gives the logs.
 pub(crate) fn run(seed: u64) -> String {
@@ -118,7 +118,19 @@ impl World {
         let deadline = Duration::from_millis(self.dice.below(2_000));
         let stop = self.runtime.stop(top.id(), Cause::user("the seed"), deadline);
         let receipt = tokio::time::timeout(EVER, stop).await.expect("a stop ends");
-        assert!(!receipt.expect("it is open here").agents.is_empty());
+        let receipt = receipt.expect("it is open here");
+        assert!(!receipt.agents.is_empty());
+        if receipt.at_rest() && self.dice.one_in(2) {
+            let before = self.asked_within(&receipt);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(self.asked_within(&receipt), before, "a model is asked behind a stop: {receipt:?}");
+        }
+    }
+
+    /// How often models were asked for the agents of a receipt.
+    fn asked_within(&self, receipt: &Receipt) -> usize {
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|agent| receipt.agents.iter().any(|end| end.id == **agent)).count()
     }
 
     async fn fail_an_actor(&mut self) {
@@ -174,15 +186,19 @@ impl World {
         let receipt = tokio::time::timeout(EVER, self.runtime.quiesce(root)).await.expect("every tree comes to rest");
         let receipt = receipt.unwrap();
         assert!(receipt.at_rest(), "{receipt:?}");
+        // Rest that was announced early would end here.
+        let before = check::lengths(&*self.store, root).await;
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert_eq!(check::lengths(&*self.store, root).await, before, "a log of {root} grew at rest");
     }
 }
 
 async fn start(seed: u64, crashes: u64, store: &Arc<Unsteady>, asked: &Asked) -> Runtime {
     let mut dice = Dice(seed ^ 0xfeed);
-    let large = dice.one_in(40);
+    let large = seed % 40 == 7;
     let limits = Limits {
         depth_max: 1 + dice.below(4) as u32,
-        descendants_max: if large { 300 } else { 2 + dice.below(30) as u32 },
+        descendants_max: if large { 400 } else { 2 + dice.below(30) as u32 },
         running_max: 1 + dice.below(6) as usize,
         steps_max: 12,
         ..Limits::default()

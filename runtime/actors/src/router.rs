@@ -94,6 +94,12 @@ impl Router {
         self.slots.get(id).map(|slot| slot.sent.load(Ordering::SeqCst))
     }
 
+    /// As [`Router::sent`], and `None` too while its actor is gone.
+    pub(crate) fn sent_if_here(&self, id: &AgentId) -> Option<u64> {
+        let slot = self.slots.get(id)?;
+        (slot.actor.get_status() < ActorStatus::Stopping).then(|| slot.sent.load(Ordering::SeqCst))
+    }
+
     /// Where the agent stands, if it is here.
     pub(crate) fn standing(&self, id: &AgentId) -> Option<Standing> {
         self.slots.get(id).map(|slot| slot.standing.clone())

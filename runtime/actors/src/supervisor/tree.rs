@@ -203,7 +203,8 @@ impl TreeState {
         }
         let restless = |id: &AgentId| {
             let entry = self.agents.get(id).filter(|entry| entry.is_live);
-            entry.is_some_and(|entry| entry.rests.is_none() || router.sent(id) != entry.rests)
+            // An actor that failed at rest comes back, and closes its log first.
+            entry.is_some_and(|entry| entry.rests.is_none() || router.sent_if_here(id) != entry.rests)
         };
         // Asked again and again while ten thousand come to rest, this looks at each of them about once.
         if restless(&waiter.suspect) {
