@@ -70,6 +70,7 @@ impl World {
             9 | 10 => self.stop().await,
             11 | 12 => self.fail_an_actor().await,
             13 => self.crash().await,
+            15 => self.runtime.fail_writer(),
             14 => self.quiesce_or_leave().await,
             _ => {}
         }

@@ -24,7 +24,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::delegation::Settled;
 use crate::error::Error;
-use crate::journal::JournalMessage;
 use crate::pipeline;
 use crate::profile::Profile;
 use crate::sampling::ChunkBuffer;
@@ -91,8 +90,6 @@ pub(crate) struct Delivery {
 /// How an agent's actor begins.
 pub(crate) struct AgentInit {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) journal: ActorRef<JournalMessage>,
-    pub(crate) supervisor: ActorRef<SupervisorMessage>,
     pub(crate) id: AgentId,
     pub(crate) profile: Profile,
     pub(crate) agent: Agent,
@@ -103,8 +100,6 @@ pub(crate) struct AgentInit {
 
 pub(crate) struct AgentState {
     shared: Arc<Shared>,
-    journal: ActorRef<JournalMessage>,
-    supervisor: ActorRef<SupervisorMessage>,
     id: AgentId,
     profile: Profile,
     agent: Agent,
@@ -158,8 +153,6 @@ impl Actor for AgentActor {
     async fn pre_start(&self, _: ActorRef<Self::Msg>, init: AgentInit) -> Result<Self::State, ActorProcessingErr> {
         Ok(AgentState {
             shared: init.shared,
-            journal: init.journal,
-            supervisor: init.supervisor,
             id: init.id,
             profile: init.profile,
             agent: init.agent,
@@ -373,7 +366,7 @@ impl AgentState {
         }
         self.reported = report;
         let (agent, unread) = (self.id.clone(), self.agent.inbox().len());
-        let _ = self.supervisor.cast(SupervisorMessage::AgentRests { agent, handled: report, unread });
+        self.shared.supervisor.cast(SupervisorMessage::AgentRests { agent, handled: report, unread });
     }
 }
 

@@ -3,10 +3,13 @@
 //! While one commit is on its way everything that arrives waits for the next, so that one flush to disk serves many
 //! agents and an idle journal adds no delay. A store that fails keeps the batches here and is asked again, with
 //! back-off, for ever: no agent fails because a disk is full.
+//!
+//! What is to be written is kept beside the actor that writes it. When that actor fails, the next one goes on where it
+//! was: a commit that may have been written is written again, which a store takes for what it is.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -16,6 +19,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::address::Address;
 use crate::agent::AgentMessage;
 use crate::shared::{Shared, panic_text};
 use crate::supervisor::SupervisorMessage;
@@ -32,29 +36,21 @@ const BACKOFF: [Duration; 5] = [
 /// The most batches of one commit: bounds the length of a transaction.
 const COMMIT_MAX: usize = 4096;
 
-pub(crate) struct Journal;
-
-pub(crate) enum JournalMessage {
-    /// Write this, in the order of arrival.
-    Append(Batch),
-    /// Say when all that was appended before is durable.
-    Flush(oneshot::Sender<Result<(), StoreError>>),
-    /// The commit on its way is over.
-    Committed(Result<(), StoreError>),
-    /// The wait is over.
-    Retry,
-    /// Who hears of tree logs and of trouble.
-    Report(ActorRef<SupervisorMessage>),
+/// What is to be written, and who writes it.
+#[derive(Default)]
+pub(crate) struct Journal {
+    book: Mutex<Book>,
+    pub(crate) writer: Address<JournalMessage>,
 }
 
-pub(crate) struct JournalState {
-    shared: Arc<Shared>,
-    supervisor: Option<ActorRef<SupervisorMessage>>,
+#[derive(Debug, Default)]
+struct Book {
     waiting: VecDeque<Batch>,
     /// On its way, or waiting for the store to recover.
     sent: Option<Arc<Commit>>,
-    /// The task that has it; it ends with the journal, so that nothing is written behind a runtime's end.
-    committing: Option<AbortOnDropHandle<()>>,
+    /// Whether the writer has been called and has not looked yet.
+    is_called: bool,
+    /// How often in a row the store failed.
     failures: usize,
     lost: Option<StoreError>,
     /// How many batches have come, and how many of them are durable.
@@ -64,24 +60,81 @@ pub(crate) struct JournalState {
     flushes: Vec<(u64, oneshot::Sender<Result<(), StoreError>>)>,
 }
 
-impl Actor for Journal {
+impl Journal {
+    /// Writes this, in the order of arrival.
+    pub(crate) fn append(&self, batch: Batch) {
+        let mut book = self.book();
+        // Behind a lost store nothing is kept: nobody could be told that it is durable.
+        if book.lost.is_none() {
+            book.appended += 1;
+            book.waiting.push_back(batch);
+            self.call(book);
+        }
+    }
+
+    /// Answers when all that was appended before is durable.
+    pub(crate) fn flush(&self) -> oneshot::Receiver<Result<(), StoreError>> {
+        let (reply, flushed) = oneshot::channel();
+        let mut book = self.book();
+        let mark = book.appended;
+        book.flushes.push((mark, reply));
+        self.call(book);
+        flushed
+    }
+
+    fn call(&self, mut book: MutexGuard<'_, Book>) {
+        if !std::mem::replace(&mut book.is_called, true) {
+            drop(book);
+            self.writer.cast(JournalMessage::Work);
+        }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes what is in the journal.
+pub(crate) struct Writer;
+
+pub(crate) enum JournalMessage {
+    /// There is something to do.
+    Work,
+    /// The commit on its way is over.
+    Committed(Result<(), StoreError>),
+    /// The wait is over.
+    Retry,
+}
+
+pub(crate) struct WriterState {
+    shared: Arc<Shared>,
+    phase: Phase,
+}
+
+/// What the writer does.
+enum Phase {
+    Idle,
+    /// A commit is on its way in a task that ends with the writer.
+    Committing {
+        _task: AbortOnDropHandle<()>,
+    },
+    /// The store failed; it is asked again in a while.
+    Waiting,
+}
+
+impl Actor for Writer {
     type Msg = JournalMessage;
-    type State = JournalState;
+    type State = WriterState;
     type Arguments = Arc<Shared>;
 
-    async fn pre_start(&self, _: ActorRef<Self::Msg>, shared: Arc<Shared>) -> Result<Self::State, ActorProcessingErr> {
-        Ok(JournalState {
-            shared,
-            supervisor: None,
-            waiting: VecDeque::new(),
-            sent: None,
-            committing: None,
-            failures: 0,
-            lost: None,
-            appended: 0,
-            durable: 0,
-            flushes: vec![],
-        })
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        shared: Arc<Shared>,
+    ) -> Result<Self::State, ActorProcessingErr> {
+        // The one before it may have left something.
+        let _ = myself.cast(JournalMessage::Work);
+        Ok(WriterState { shared, phase: Phase::Idle })
     }
 
     async fn handle(
@@ -92,43 +145,44 @@ impl Actor for Journal {
     ) -> Result<(), ActorProcessingErr> {
         state.shared.chance.linger().await;
         match message {
-            // Behind a lost store nothing is kept: nobody could be told that it is durable.
-            JournalMessage::Append(_) if state.lost.is_some() => {}
-            JournalMessage::Append(batch) => {
-                state.appended += 1;
-                state.waiting.push_back(batch);
-                state.send_next(&myself);
-            }
-            JournalMessage::Flush(reply) => {
-                state.flushes.push((state.appended, reply));
-                state.answer_flushes();
-            }
+            JournalMessage::Work => state.work(&myself),
             JournalMessage::Committed(Ok(())) => {
+                state.phase = Phase::Idle;
                 state.committed();
-                state.send_next(&myself);
-                state.answer_flushes();
+                state.work(&myself);
             }
             JournalMessage::Committed(Err(error)) => state.failed(&myself, error),
-            JournalMessage::Retry => state.send(&myself),
-            JournalMessage::Report(supervisor) => state.supervisor = Some(supervisor),
+            JournalMessage::Retry => {
+                state.phase = Phase::Idle;
+                state.work(&myself);
+            }
         }
         Ok(())
     }
 }
 
-impl JournalState {
-    fn send_next(&mut self, myself: &ActorRef<JournalMessage>) {
-        if self.sent.is_some() || self.waiting.is_empty() || self.lost.is_some() {
+impl WriterState {
+    /// Answers whoever can be answered, and sends the next commit if none is on its way.
+    fn work(&mut self, myself: &ActorRef<JournalMessage>) {
+        let mut book = self.shared.journal.book();
+        book.is_called = false;
+        book.answer_flushes();
+        if book.lost.is_some() || !matches!(self.phase, Phase::Idle) {
             return;
         }
-        let count = self.waiting.len().min(COMMIT_MAX);
-        let batches = self.waiting.drain(..count).collect();
-        self.sent = Some(Arc::new(Commit { lease: Some(self.shared.lease), batches }));
-        self.send(myself);
+        if book.sent.is_none() && !book.waiting.is_empty() {
+            let count = book.waiting.len().min(COMMIT_MAX);
+            let batches = book.waiting.drain(..count).collect();
+            book.sent = Some(Arc::new(Commit { lease: Some(self.shared.lease), batches }));
+        }
+        let sent = book.sent.clone();
+        drop(book);
+        if let Some(commit) = sent {
+            self.send(myself, commit);
+        }
     }
 
-    fn send(&mut self, myself: &ActorRef<JournalMessage>) {
-        let Some(commit) = self.sent.clone() else { return };
+    fn send(&mut self, myself: &ActorRef<JournalMessage>, commit: Arc<Commit>) {
         let (store, myself) = (Arc::clone(&self.shared.store), myself.clone());
         let task = tokio::spawn(async move {
             let location = store.location();
@@ -136,20 +190,22 @@ impl JournalState {
             let result = committed.unwrap_or_else(|panic| {
                 Err(StoreError::Io { location, doing: format!("the store panicked: {}", panic_text(&*panic)) })
             });
-            // The journal may have been stopped; then nobody waits for this.
+            // The writer may have failed meanwhile; the next one sends the commit again.
             let _ = myself.cast(JournalMessage::Committed(result));
         });
-        self.committing = Some(AbortOnDropHandle::new(task));
+        self.phase = Phase::Committing { _task: AbortOnDropHandle::new(task) };
     }
 
     /// Tells each session how far it is durable.
-    fn committed(&mut self) {
-        let Some(commit) = self.sent.take() else { return };
-        self.durable += commit.batches.len() as u64;
-        if self.failures > 0 {
+    fn committed(&self) {
+        let mut book = self.shared.journal.book();
+        let Some(commit) = book.sent.take() else { return };
+        book.durable += commit.batches.len() as u64;
+        let failures = std::mem::take(&mut book.failures);
+        drop(book);
+        if failures > 0 {
             tracing::warn!(store = self.shared.store.location(), "the store works again");
         }
-        self.failures = 0;
         let mut watermarks = BTreeMap::<&AgentId, Seq>::new();
         for batch in &commit.batches {
             if let Some(last) = batch.events.last() {
@@ -158,7 +214,7 @@ impl JournalState {
         }
         for (session, until) in watermarks {
             if session.is_tree_log() {
-                self.report(SupervisorMessage::TreeDurable { log: session.clone(), until });
+                self.shared.supervisor.cast(SupervisorMessage::TreeDurable { log: session.clone(), until });
             } else {
                 // An agent that is gone has nothing to release.
                 let _ = self.shared.router.tell(session, AgentMessage::Durable(until));
@@ -167,23 +223,29 @@ impl JournalState {
     }
 
     fn failed(&mut self, myself: &ActorRef<JournalMessage>, error: StoreError) {
+        let mut book = self.shared.journal.book();
         if !error.is_retryable() {
             tracing::error!(%error, "the store refuses to go on");
-            self.lost = Some(error.clone());
-            self.report(SupervisorMessage::StoreLost(error));
-            self.answer_flushes();
+            book.lost = Some(error.clone());
+            book.answer_flushes();
+            drop(book);
+            self.shared.supervisor.cast(SupervisorMessage::StoreLost(error));
             return;
         }
-        if self.failures == 0 {
+        let failures = book.failures;
+        book.failures += 1;
+        drop(book);
+        if failures == 0 {
             tracing::warn!(%error, "the store fails; work waits for it");
-            self.report(SupervisorMessage::StoreStalled(error.to_string()));
+            self.shared.supervisor.cast(SupervisorMessage::StoreStalled(error.to_string()));
         }
-        let wait = BACKOFF[self.failures.min(BACKOFF.len() - 1)];
-        self.failures += 1;
+        self.phase = Phase::Waiting;
         // A timer of the actor; it goes when the actor goes.
-        myself.send_after(wait, || JournalMessage::Retry);
+        myself.send_after(BACKOFF[failures.min(BACKOFF.len() - 1)], || JournalMessage::Retry);
     }
+}
 
+impl Book {
     fn answer_flushes(&mut self) {
         for (mark, reply) in std::mem::take(&mut self.flushes) {
             // The asker may have given up.
@@ -192,12 +254,6 @@ impl JournalState {
                 None if mark <= self.durable => drop(reply.send(Ok(()))),
                 None => self.flushes.push((mark, reply)),
             }
-        }
-    }
-
-    fn report(&self, message: SupervisorMessage) {
-        if let Some(supervisor) = &self.supervisor {
-            let _ = supervisor.cast(message);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The shell of Impresario: ractor actors that feed the kernel and perform what it wants.
 
+mod address;
 mod agent;
 mod chance;
 mod delegation;

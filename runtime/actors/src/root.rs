@@ -1,65 +1,116 @@
-//! The root of all actors. It decides nothing: agents go on while the supervisor is replaced, and the other way round.
+//! The root of all actors. It decides nothing about agents: they go on while the journal's writer is replaced, and all
+//! others go on when an agent fails.
 
-use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::supervisor::SupervisorMessage;
+use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, ActorRuntime, SupervisionEvent};
+
+use crate::journal::Writer;
+use crate::shared::Shared;
+use crate::supervisor::{Supervisor, SupervisorInit, SupervisorMessage};
 
 /// What ractor gives as the reason of an actor that was killed.
 const KILLED: &str = "killed";
 
+/// How long a writer that fails is left alone. It is replaced without limit: what it has to write waits beside it.
+const WRITER_WAIT: Duration = Duration::from_millis(50);
+
 /// Linked above every actor of one runtime.
 pub(crate) struct Root;
 
-/// What the root is told.
+/// What the root tells itself.
 pub(crate) enum RootMessage {
-    /// Who wants to know of agents that fail.
-    Report(ActorRef<SupervisorMessage>),
+    /// Start another writer in the place of one that failed.
+    ReplaceWriter,
+}
+
+pub(crate) struct RootState {
+    shared: Arc<Shared>,
 }
 
 impl Actor for Root {
     type Msg = RootMessage;
-    type State = Option<ActorRef<SupervisorMessage>>;
-    type Arguments = ();
+    type State = RootState;
+    type Arguments = Arc<Shared>;
 
-    async fn pre_start(&self, _: ActorRef<Self::Msg>, (): ()) -> Result<Self::State, ActorProcessingErr> {
-        Ok(None)
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        shared: Arc<Shared>,
+    ) -> Result<Self::State, ActorProcessingErr> {
+        let state = RootState { shared };
+        state.start_writer(&myself)?;
+        state.start_supervisor(&myself)?;
+        Ok(state)
     }
 
     async fn handle(
         &self,
-        _: ActorRef<Self::Msg>,
+        myself: ActorRef<Self::Msg>,
         message: RootMessage,
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        let RootMessage::Report(supervisor) = message;
-        *state = Some(supervisor);
-        Ok(())
+        match message {
+            RootMessage::ReplaceWriter => state.start_writer(&myself),
+        }
     }
 
     /// Passes failures of agents on. The default would end this actor, and with it everybody.
     async fn handle_supervisor_evt(
         &self,
-        _: ActorRef<Self::Msg>,
+        myself: ActorRef<Self::Msg>,
         event: SupervisionEvent,
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
-        let actor = match event {
+        match event {
             SupervisionEvent::ActorFailed(actor, error) => {
                 tracing::error!(actor = %actor.get_id(), %error, "an actor failed");
-                actor
+                state.actor_failed(&myself, actor.get_id());
             }
             SupervisionEvent::ActorTerminated(actor, _, Some(reason)) if reason == KILLED => {
                 tracing::error!(actor = %actor.get_id(), "an actor was killed");
-                actor
+                state.actor_failed(&myself, actor.get_id());
             }
             SupervisionEvent::ActorTerminated(..)
             | SupervisionEvent::ActorStarted(_)
-            | SupervisionEvent::ProcessGroupChanged(_) => return Ok(()),
-        };
-        if let Some(supervisor) = state {
-            // Without a supervisor there is nobody left to care.
-            let _ = supervisor.cast(SupervisorMessage::ActorFailed { actor: actor.get_id() });
+            | SupervisionEvent::ProcessGroupChanged(_) => {}
         }
         Ok(())
+    }
+}
+
+impl RootState {
+    fn start_writer(&self, myself: &ActorRef<RootMessage>) -> Result<(), ActorProcessingErr> {
+        let shared = Arc::clone(&self.shared);
+        let (writer, _) = ActorRuntime::<Writer>::spawn_linked_instant(None, Writer, shared, myself.get_cell())?;
+        self.shared.journal.writer.set(writer);
+        Ok(())
+    }
+
+    fn start_supervisor(&self, myself: &ActorRef<RootMessage>) -> Result<(), ActorProcessingErr> {
+        let init = SupervisorInit { shared: Arc::clone(&self.shared), root: myself.get_cell() };
+        let started = ActorRuntime::<Supervisor>::spawn_linked_instant(None, Supervisor, init, myself.get_cell());
+        let (supervisor, _) = started?;
+        self.shared.supervisor.set(supervisor);
+        Ok(())
+    }
+
+    fn actor_failed(&self, myself: &ActorRef<RootMessage>, actor: ActorId) {
+        if self.shared.journal.writer.is(actor) {
+            myself.send_after(WRITER_WAIT, || RootMessage::ReplaceWriter);
+        } else if self.shared.supervisor.is(actor) {
+            self.supervisor_failed(myself);
+        } else {
+            self.shared.supervisor.cast(SupervisorMessage::ActorFailed { actor });
+        }
+    }
+
+    /// Nobody has the trees any more. The runtime ends as in a crash: what was accepted is in the logs, and whoever waits
+    /// for something hears that it is closed.
+    fn supervisor_failed(&self, myself: &ActorRef<RootMessage>) {
+        tracing::error!("the supervisor failed; the runtime ends, and its sessions can be opened again");
+        self.shared.router.close();
+        myself.stop(Some("the supervisor failed".into()));
     }
 }

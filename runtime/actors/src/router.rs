@@ -58,6 +58,11 @@ impl Router {
         self.changed.notify_waiters();
     }
 
+    /// Whether nobody who is gone comes back.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
+    }
+
     /// The next time that somebody comes or goes; counts from this call on.
     pub(crate) fn changed(&self) -> Notified<'_> {
         self.changed.notified()
@@ -65,7 +70,7 @@ impl Router {
 
     /// Whether somebody is at this address now, or will be.
     pub(crate) fn presence(&self, id: &AgentId) -> Presence {
-        match self.slots.get(id).filter(|_| !self.is_closed.load(Ordering::SeqCst)) {
+        match self.slots.get(id).filter(|_| !self.is_closed()) {
             None => Presence::Gone,
             Some(slot) if slot.actor.get_status() < ActorStatus::Stopping => Presence::Here,
             Some(_) => Presence::Coming,

@@ -10,18 +10,19 @@ use impresario_seams::{Approver, Hook, Model, SessionFilter, SessionInfo, Store,
 use ractor::{Actor, ActorRef};
 use tokio::sync::oneshot;
 
+use crate::address::Address;
 use crate::chance::Chance;
 use crate::error::Error;
 use crate::feed::{Feed, Subscription};
 use crate::handle::AgentHandle;
-use crate::journal::{Journal, JournalMessage};
+use crate::journal::Journal;
 use crate::limits::Limits;
 use crate::receipt::Receipt;
 use crate::root::{Root, RootMessage};
 use crate::router::Router;
 use crate::shared::Shared;
 use crate::spec::AgentSpec;
-use crate::supervisor::{Stop, Supervisor, SupervisorInit, SupervisorMessage};
+use crate::supervisor::{Stop, SupervisorMessage};
 
 /// How long a shutdown waits for what runs.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -115,8 +116,6 @@ impl Options {
 pub struct Runtime {
     shared: Arc<Shared>,
     root: ActorRef<RootMessage>,
-    journal: ActorRef<JournalMessage>,
-    supervisor: ActorRef<SupervisorMessage>,
 }
 
 impl Runtime {
@@ -133,21 +132,15 @@ impl Runtime {
             approver: options.approver,
             hooks: options.hooks,
             limits: options.limits,
+            journal: Journal::default(),
+            supervisor: Address::default(),
             router: Router::default(),
             halts: Arc::default(),
             feed: Feed::new(),
-            chance: Arc::new(Chance::new(options.seed)),
+            chance: Chance::new(options.seed),
         });
-        let closed = |_| Error::Closed;
-        let (root, _) = Root::spawn(None, Root, ()).await.map_err(closed)?;
-        let (journal, _) =
-            Journal::spawn_linked(None, Journal, Arc::clone(&shared), root.get_cell()).await.map_err(closed)?;
-        let init = SupervisorInit { shared: Arc::clone(&shared), journal: journal.clone(), root: root.get_cell() };
-        let (supervisor, _) =
-            Supervisor::spawn_linked(None, Supervisor, init, root.get_cell()).await.map_err(closed)?;
-        journal.cast(JournalMessage::Report(supervisor.clone())).map_err(|_| Error::Closed)?;
-        root.cast(RootMessage::Report(supervisor.clone())).map_err(|_| Error::Closed)?;
-        Ok(Self { shared, root, journal, supervisor })
+        let (root, _) = Root::spawn(None, Root, Arc::clone(&shared)).await.map_err(|_| Error::Closed)?;
+        Ok(Self { shared, root })
     }
 
     /// All that happens from here on, in every tree.
@@ -167,8 +160,7 @@ impl Runtime {
     /// Opens a stored root and its tree again. What a crash left open is closed first, honestly; `spec` frames the
     /// requests from here on.
     pub async fn open(&self, id: &AgentId, spec: AgentSpec) -> Result<AgentHandle, Error> {
-        let id = id.clone();
-        let id = self.ask(|reply| SupervisorMessage::Open { id, spec, reply }).await??;
+        let id = self.ask(|reply| SupervisorMessage::Open { id: id.clone(), spec, reply }).await??;
         Ok(self.handle(id))
     }
 
@@ -181,10 +173,9 @@ impl Runtime {
     /// # Errors
     /// [`Error::UnknownAgent`] when no tree that is open here has this agent.
     pub async fn stop(&self, top: &AgentId, cause: Cause, deadline: Duration) -> Result<Receipt, Error> {
-        let top = top.clone();
         // From here on nothing starts there, whatever is before this in anybody's mailbox.
-        let halt = self.shared.router.standing(&top).map(|standing| self.shared.halts.halt(standing));
-        self.ask(|reply| SupervisorMessage::Stop(Stop { top, cause, deadline, halt, reply })).await?
+        let halt = self.shared.router.standing(top).map(|standing| self.shared.halts.halt(standing));
+        self.ask(|reply| SupervisorMessage::Stop(Stop { top: top.clone(), cause, deadline, halt, reply })).await?
     }
 
     /// The address of an agent of a tree that is open here: a root, or any of its descendants.
@@ -208,8 +199,7 @@ impl Runtime {
     /// # Errors
     /// As [`Runtime::stop`].
     pub async fn quiesce(&self, top: &AgentId) -> Result<Receipt, Error> {
-        let top = top.clone();
-        self.ask(|reply| SupervisorMessage::Quiesce { top, reply }).await?
+        self.ask(|reply| SupervisorMessage::Quiesce { top: top.clone(), reply }).await?
     }
 
     /// Ends what runs (within 30 s), writes what is still to be written and ends the actors.
@@ -217,9 +207,7 @@ impl Runtime {
         let roots = self.ask(SupervisorMessage::Roots).await?;
         let stops = roots.iter().map(|root| self.stop(root, Cause::Disposed, DRAIN));
         futures::future::join_all(stops).await.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let (reply, flushed) = oneshot::channel();
-        self.journal.cast(JournalMessage::Flush(reply)).map_err(|_| Error::Closed)?;
-        flushed.await.map_err(|_| Error::Closed)??;
+        self.shared.journal.flush().await.map_err(|_| Error::Closed)??;
         self.shared.router.close();
         let stopped = self.root.stop_and_wait(Some("shutdown".into()), Some(DRAIN)).await;
         stopped.map_err(|_| Error::Closed)
@@ -229,6 +217,18 @@ impl Runtime {
     #[doc(hidden)]
     pub fn fail_agent(&self, id: &AgentId) {
         self.shared.router.kill(id);
+    }
+
+    /// Ends the supervisor as a panic would: for tests of what follows.
+    #[doc(hidden)]
+    pub fn fail_supervisor(&self) {
+        self.shared.supervisor.kill();
+    }
+
+    /// Ends the journal's writer as a panic would: for tests of what follows.
+    #[doc(hidden)]
+    pub fn fail_writer(&self) {
+        self.shared.journal.writer.kill();
     }
 
     #[cfg(test)]
@@ -242,7 +242,7 @@ impl Runtime {
 
     async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> SupervisorMessage) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        self.supervisor.cast(message(reply)).map_err(|_| Error::Closed)?;
+        self.shared.supervisor.cast(message(reply));
         answer.await.map_err(|_| Error::Closed)
     }
 }

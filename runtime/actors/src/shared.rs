@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use impresario_seams::{Approver, Hook, Lease, Model, Store, Tool};
 
+use crate::address::Address;
 use crate::chance::Chance;
 use crate::feed::Feed;
 use crate::halts::Halts;
+use crate::journal::Journal;
 use crate::limits::Limits;
 use crate::router::Router;
+use crate::supervisor::SupervisorMessage;
 
 /// One runtime's seams, limits, addresses and observers. No globals: several runtimes may live in one process.
 pub(crate) struct Shared {
@@ -22,10 +25,13 @@ pub(crate) struct Shared {
     /// In the order in which they are asked, before those of an agent's own.
     pub(crate) hooks: Vec<Arc<dyn Hook>>,
     pub(crate) limits: Limits,
+    pub(crate) journal: Journal,
+    /// Who has the trees.
+    pub(crate) supervisor: Address<SupervisorMessage>,
     pub(crate) router: Router,
     pub(crate) halts: Arc<Halts>,
     pub(crate) feed: Feed,
-    pub(crate) chance: Arc<Chance>,
+    pub(crate) chance: Chance,
 }
 
 impl Shared {

@@ -22,7 +22,6 @@ use crate::agent::AgentMessage;
 use crate::delegation::{Settled, SubagentArgs, WaitArgs};
 use crate::error::Error;
 use crate::halts::Halt;
-use crate::journal::JournalMessage;
 use crate::profile::Profile;
 use crate::receipt::Receipt;
 use crate::recovery::Loaded;
@@ -117,13 +116,11 @@ pub(crate) struct WaitResult {
 
 pub(crate) struct SupervisorInit {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) journal: ActorRef<JournalMessage>,
     pub(crate) root: ActorCell,
 }
 
 pub(crate) struct SupervisorState {
     shared: Arc<Shared>,
-    journal: ActorRef<JournalMessage>,
     root: ActorCell,
     myself: ActorRef<SupervisorMessage>,
     trees: BTreeMap<AgentId, TreeState>,
@@ -149,7 +146,6 @@ impl Actor for Supervisor {
     ) -> Result<Self::State, ActorProcessingErr> {
         Ok(SupervisorState {
             shared: init.shared,
-            journal: init.journal,
             root: init.root,
             myself,
             trees: BTreeMap::new(),

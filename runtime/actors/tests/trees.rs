@@ -337,6 +337,41 @@ async fn a_full_disk_stalls_the_work_and_loses_nothing() {
 }
 
 #[tokio::test]
+async fn a_runtime_whose_supervisor_fails_ends_and_its_trees_can_be_opened_again() {
+    let store = Arc::new(MemoryStore::new());
+    let runtime = start(store.clone(), Limits::default()).await;
+    let root = runtime.spawn(spec()).await.unwrap();
+    root.followup("[[FANOUT n=3 tool=subagent leaf=\"tool=linger\"]]").await.unwrap();
+    let (rest, ()) = tokio::join!(runtime.quiesce(root.id()), async { runtime.fail_supervisor() });
+    assert!(matches!(rest, Err(Error::Closed)), "{rest:?}");
+    assert!(matches!(root.wait().await, Err(Error::Closed)), "nobody waits for ever");
+    assert!(matches!(root.followup("more").await, Err(Error::Closed)));
+    drop(runtime);
+    let runtime = start(store.clone(), Limits::default()).await;
+    let root = runtime.open(root.id(), spec()).await.unwrap();
+    root.followup("[[SAY back]]").await.unwrap();
+    runtime.quiesce(root.id()).await.unwrap();
+    verified(&*store, root.id()).await;
+}
+
+#[tokio::test]
+async fn a_journal_whose_writer_fails_again_and_again_loses_nothing() {
+    let store = Arc::new(MemoryStore::new());
+    let runtime = start(store.clone(), Limits::default()).await;
+    let root = runtime.spawn(spec()).await.unwrap();
+    root.followup("[[FANOUT n=12 tool=subagent latency=20]]").await.unwrap();
+    for _ in 0..5 {
+        runtime.fail_writer();
+        tokio::task::yield_now().await;
+    }
+    let receipt = runtime.quiesce(root.id()).await.unwrap();
+    assert!(receipt.at_rest(), "{receipt:?}");
+    assert_eq!(&*root.outcome().await.unwrap().unwrap().text, "fanout done results=12");
+    verified(&*store, root.id()).await;
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_panic_while_a_stored_tree_is_read_is_an_error_and_asking_again_may_help() {
     let store = Arc::new(Moody::well());
     let runtime = start(store.clone(), Limits::default()).await;

@@ -8,7 +8,6 @@ use tokio::sync::oneshot;
 
 use super::{AgentState, SlotState};
 use crate::error::Error;
-use crate::journal::JournalMessage;
 use crate::supervisor::SupervisorMessage;
 
 /// Something that may be done only when all that was decided before it is durable.
@@ -29,8 +28,7 @@ impl AgentState {
     /// Hands events to the journal.
     pub(super) fn submit(&mut self, events: Vec<Arc<Event>>) {
         let batch = Batch { session: self.id.clone(), create: None, events, head: self.head() };
-        // The journal lives as long as the runtime; behind its end nothing is durable any more, and nothing follows.
-        let _ = self.journal.cast(JournalMessage::Append(batch));
+        self.shared.journal.append(batch);
     }
 
     pub(super) fn head(&self) -> Head {
@@ -77,10 +75,10 @@ impl AgentState {
             Effect::TurnEnded(outcome) => {
                 let duration_ms = self.shared.chance.now().0.saturating_sub(self.turn_started.0);
                 self.say(Observed::Ended { outcome: Arc::clone(&outcome), duration_ms });
-                let _ = self.supervisor.cast(SupervisorMessage::TurnEnded { agent: self.id.clone(), outcome });
+                self.shared.supervisor.cast(SupervisorMessage::TurnEnded { agent: self.id.clone(), outcome });
             }
             Effect::Delivered { child, turn } => {
-                let _ = self.supervisor.cast(SupervisorMessage::Delivered { child, turn });
+                self.shared.supervisor.cast(SupervisorMessage::Delivered { child, turn });
             }
         }
     }

@@ -89,7 +89,7 @@ impl AgentState {
             let resuming = want != Want::Slot;
             self.asks += 1;
             let (agent, ask) = (self.id.clone(), self.asks);
-            let _ = self.supervisor.cast(SupervisorMessage::AskSlot { agent, resuming, ask });
+            self.shared.supervisor.cast(SupervisorMessage::AskSlot { agent, resuming, ask });
         }
         false
     }
@@ -99,7 +99,7 @@ impl AgentState {
         let needs = self.agent.is_running() || self.agent.wants_turn();
         if !needs && self.slot != SlotState::None {
             self.slot = SlotState::None;
-            let _ = self.supervisor.cast(SupervisorMessage::ReturnSlot { agent: self.id.clone() });
+            self.shared.supervisor.cast(SupervisorMessage::ReturnSlot { agent: self.id.clone() });
         }
     }
 
@@ -228,7 +228,7 @@ impl AgentState {
         // A fork costs the same whatever the length of the log: the child shares it.
         let prefix = self.agent.clone();
         let spawn = Spawn { parent, call, call_id, args, profile: self.profile.clone(), prefix };
-        let _ = self.supervisor.cast(SupervisorMessage::Spawn(Box::new(spawn)));
+        self.shared.supervisor.cast(SupervisorMessage::Spawn(Box::new(spawn)));
         Ok(())
     }
 
@@ -236,7 +236,7 @@ impl AgentState {
         self.may_use(WAIT_AGENTS)?;
         let args: WaitArgs = delegation::parse(WAIT_AGENTS, arguments)?;
         let wait = Wait { parent: self.id.clone(), call: key, args };
-        let _ = self.supervisor.cast(SupervisorMessage::Wait(wait));
+        self.shared.supervisor.cast(SupervisorMessage::Wait(wait));
         Ok(())
     }
 
@@ -251,7 +251,7 @@ impl AgentState {
             self.input(Input::CallSettled { call: key, report: pipeline::aborted() });
         } else if delegation::is_delegation(&call.name) {
             let (parent, call) = (self.id.clone(), key);
-            let _ = self.supervisor.cast(SupervisorMessage::StopCall { parent, call });
+            self.shared.supervisor.cast(SupervisorMessage::StopCall { parent, call });
         }
     }
 

@@ -14,7 +14,6 @@ use super::tree::TreeState;
 use super::{SupervisorMessage, SupervisorState};
 use crate::agent::AgentMessage;
 use crate::error::Error;
-use crate::journal::JournalMessage;
 use crate::recovery::{self, Loaded};
 use crate::spec::AgentSpec;
 
@@ -92,13 +91,11 @@ impl SupervisorState {
         let Some(delay) = self.shared.limits.restarts.delay(panics) else {
             return self.revived(id.clone(), Err(Error::GaveUp { agent: id, panics }));
         };
-        let (shared, journal, myself) = (Arc::clone(&self.shared), self.journal.clone(), self.myself.clone());
+        let (shared, myself) = (Arc::clone(&self.shared), self.myself.clone());
         let revived = id.clone();
         let reader = tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(delay)).await;
-            let (reply, flushed) = oneshot::channel();
-            let _ = journal.cast(JournalMessage::Flush(reply));
-            let agent = match flushed.await {
+            let agent = match shared.journal.flush().await {
                 Ok(Ok(())) => recovery::contained(&revived, recovery::read(&shared, &revived, profile.spec)).await,
                 Ok(Err(error)) => Err(error.into()),
                 Err(_) => Err(Error::Closed),

@@ -64,7 +64,7 @@ impl SupervisorState {
     }
 
     pub(super) fn delivered(&mut self, child: &AgentId, turn: u32) {
-        let journal = self.journal.clone();
+        let shared = Arc::clone(&self.shared);
         let Some(tree) = self.tree_of(child) else { return };
         // A later outcome of the same child carries what an earlier one had to say.
         let told: Vec<_> = tree.undelivered.range((child.clone(), 0)..=(child.clone(), turn)).cloned().collect();
@@ -72,7 +72,7 @@ impl SupervisorState {
             tree.undelivered.remove(told);
         }
         if !tree.tree.is_delivered(child, turn) {
-            tree.record(&journal, Fact::TreeDelivered(TreeDelivered { child: child.clone(), turn }));
+            tree.record(&shared, Fact::TreeDelivered(TreeDelivered { child: child.clone(), turn }));
         }
         let root = tree.tree.root().clone();
         self.check_rest(&root);

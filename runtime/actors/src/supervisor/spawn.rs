@@ -14,7 +14,6 @@ use super::{Spawn, SupervisorState};
 use crate::agent::{AgentActor, AgentInit, AgentMessage, new_session};
 use crate::delegation;
 use crate::error::Error;
-use crate::journal::JournalMessage;
 use crate::profile::Profile;
 use crate::spec::AgentSpec;
 
@@ -48,7 +47,7 @@ impl SupervisorState {
             call: Some(call_id),
             may_spawn: args.may_spawn,
         };
-        let journal = self.journal.clone();
+        let shared = Arc::clone(&self.shared);
         let Some(tree) = self.tree_of(&parent) else { return };
         let reserved = match tree.tree.reserve(ask, limits) {
             Ok(reserved) => reserved,
@@ -59,7 +58,7 @@ impl SupervisorState {
         };
         let path = reserved.path.clone();
         // In one order for the journal: the place, the child with its first prompt, the word that it is there.
-        tree.record(&journal, Fact::TreeReserved(reserved));
+        tree.record(&shared, Fact::TreeReserved(reserved));
         if !args.background {
             tree.answers(&child, &parent, call);
         }
@@ -77,7 +76,7 @@ impl SupervisorState {
         if let Some(tree) = self.tree_of(&child)
             && let Ok(published) = tree.tree.publish(&child)
         {
-            tree.record(&journal, Fact::TreePublished(published));
+            tree.record(&shared, Fact::TreePublished(published));
         }
         if args.background {
             let text = format!("[{path} started · agent {child}]\nIt runs in the background; its answer will come.");
@@ -118,7 +117,7 @@ impl SupervisorState {
         self.start_actor(id, profile.clone(), agent, start);
         // Behind the actor's start, so that it hears when this is durable.
         let batch = Batch { session: id.clone(), create, events, head };
-        let _ = self.journal.cast(JournalMessage::Append(batch));
+        self.shared.journal.append(batch);
     }
 
     /// Starts the actor of an agent that is not live.
@@ -128,8 +127,6 @@ impl SupervisorState {
         let outcome = agent.outcome().cloned();
         let init = AgentInit {
             shared: Arc::clone(&self.shared),
-            journal: self.journal.clone(),
-            supervisor: self.myself.clone(),
             id: id.clone(),
             profile: profile.clone(),
             agent,

@@ -1,5 +1,6 @@
 //! Stops and rest.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use impresario_kernel::event::{Fact, QueueRule, TreeLifted};
@@ -23,14 +24,14 @@ impl SupervisorState {
         let Stop { top, cause, deadline, halt, reply } = stop;
         self.stops += 1;
         let stop = self.stops;
-        let journal = self.journal.clone();
+        let shared = Arc::clone(&self.shared);
         let Some(tree) = self.live_tree_of(&top) else {
             let _ = reply.send(Err(self.no_such(&top)));
             return;
         };
         let stone = tree.tree.tombstone(top.clone(), cause.clone());
         let epoch = stone.epoch;
-        tree.record(&journal, Fact::TreeTombstoned(stone));
+        tree.record(&shared, Fact::TreeTombstoned(stone));
         tree.waiters.push(Waiter::new(&top, reply, Some(Stopped { epoch, stop, halt })));
         let root = tree.tree.root().clone();
         for agent in tree.tree.subtree(&top) {
@@ -89,7 +90,7 @@ impl SupervisorState {
 
     /// Answers whoever waits for rest that is there now, and lifts the tombstones of the stops among them.
     pub(super) fn check_rest(&mut self, root: &AgentId) {
-        let journal = self.journal.clone();
+        let shared = Arc::clone(&self.shared);
         let Some(tree) = self.trees.get_mut(root) else { return };
         let mut waiters = std::mem::take(&mut tree.waiters);
         let rested: Vec<Waiter> =
@@ -98,7 +99,7 @@ impl SupervisorState {
         for waiter in rested {
             let receipt = tree.receipt(&waiter.top);
             if let Some(Stopped { epoch, halt, .. }) = waiter.stop {
-                tree.record(&journal, Fact::TreeLifted(TreeLifted { agent: waiter.top.clone(), epoch }));
+                tree.record(&shared, Fact::TreeLifted(TreeLifted { agent: waiter.top.clone(), epoch }));
                 // Before the answer: whoever has it may go on at once.
                 drop(halt);
             }

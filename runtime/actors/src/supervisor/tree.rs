@@ -8,22 +8,18 @@ use impresario_kernel::event::Fact;
 use impresario_kernel::tree::Tree;
 use impresario_kernel::{AgentId, AgentPath, CallKey, Event, Millis, Outcome, Seq, SessionHeader};
 use impresario_seams::{Batch, Head, NewSession};
-use ractor::ActorRef;
 use tokio::sync::oneshot;
 
 use super::Wait;
-use crate::chance::Chance;
 use crate::delegation::Settled;
 use crate::error::Error;
 use crate::halts::Halt;
-use crate::journal::JournalMessage;
 use crate::profile::Profile;
 use crate::receipt::{AgentEnd, Receipt};
 use crate::router::Router;
 use crate::shared::Shared;
 
 pub(crate) struct TreeState {
-    chance: Arc<Chance>,
     pub(super) tree: Tree,
     /// Where the next fact of the tree log goes.
     pub(super) next: Seq,
@@ -91,7 +87,6 @@ impl Waiter {
 impl TreeState {
     pub(super) fn new(shared: &Shared, tree: Tree, next: Seq) -> Self {
         Self {
-            chance: Arc::clone(&shared.chance),
             panics: HashMap::new(),
             tree,
             next,
@@ -110,15 +105,14 @@ impl TreeState {
     }
 
     /// Folds a fact in and hands it to the journal.
-    pub(super) fn record(&mut self, journal: &ActorRef<JournalMessage>, fact: Fact) {
+    pub(super) fn record(&mut self, shared: &Shared, fact: Fact) {
         self.tree.apply(&fact);
-        let event = Event::new(self.next, self.chance.now(), fact);
+        let event = Event::new(self.next, shared.chance.now(), fact);
         let create = (self.next == Seq(0)).then(|| tree_session(self.tree.root(), event.time));
         self.next = event.next_seq();
         let session = self.tree.root().tree_log();
         let batch = Batch { session, create, events: vec![Arc::new(event)], head: Head::default() };
-        // Behind the journal's end nothing is durable any more, and nothing follows.
-        let _ = journal.cast(JournalMessage::Append(batch));
+        shared.journal.append(batch);
     }
 
     /// Adds a live agent; it is busy until it says otherwise.
