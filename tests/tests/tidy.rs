@@ -183,6 +183,24 @@ fn the_commands_of_the_readme_are_the_ones_that_are_run() {
 }
 
 #[test]
+fn the_behaviours_with_a_number_are_as_many_as_the_architecture_says() {
+    let number = |word: &str| {
+        let digits = word.strip_prefix('b').filter(|digits| digits.len() == 3)?;
+        digits.parse::<u32>().ok()
+    };
+    let mut numbers = BTreeSet::new();
+    for (_, text) in sources(&["runtime", "backends", "tests"]) {
+        for name in text.split("fn ").skip(1) {
+            // A test may carry several.
+            numbers.extend(name.split('_').map_while(number));
+        }
+    }
+    let text = read(&house().join("runtime/ARCHITECTURE.md"));
+    let said = format!("{} of the numbered testable behaviours", numbers.len());
+    assert!(text.contains(&said), "ARCHITECTURE.md does not say: {said}");
+}
+
+#[test]
 fn the_readme_shows_every_exit_code() {
     let readme = read(&house().join("README.md"));
     let table = read(&house().join("runtime/cli/src/exit.rs"));
