@@ -311,21 +311,17 @@ impl AgentState {
 
     /// A child's outcome came: the answer of the call that asked for it, once hooks have looked at it.
     fn child_settled(&mut self, myself: &ActorRef<AgentMessage>, call: Option<CallKey>, settled: Settled, wakes: bool) {
+        let Some(key) = call else { return self.child_answered(None, settled, wakes) };
         let report = settled.report(self.shared.limits.result_bytes_max);
-        let reviewed = call.filter(|_| !self.profile.call_hooks.is_empty()).and_then(|key| self.pipeline_call(key));
-        match (call, reviewed) {
-            (Some(key), Some(call)) => {
-                let myself = myself.clone();
-                let review = work::own(async move {
-                    let report = Box::new(pipeline::reviewed(call, report).await);
-                    // The actor may be gone; its next life is told again.
-                    let _ = myself.cast(AgentMessage::AnswerReviewed { call: key, settled, wakes, report });
-                });
-                self.reviews.insert(key, review);
-            }
-            (Some(key), None) => self.child_answered(Some((key, report)), settled, wakes),
-            (None, _) => self.child_answered(None, settled, wakes),
-        }
+        let reviewed = if self.profile.call_hooks.is_empty() { None } else { self.pipeline_call(key) };
+        let Some(call) = reviewed else { return self.child_answered(Some((key, report)), settled, wakes) };
+        let myself = myself.clone();
+        let review = work::own(async move {
+            let report = Box::new(pipeline::reviewed(call, report).await);
+            // The actor may be gone; its next life is told again.
+            let _ = myself.cast(AgentMessage::AnswerReviewed { call: key, settled, wakes, report });
+        });
+        self.reviews.insert(key, review);
     }
 
     fn child_answered(&mut self, answer: Option<(CallKey, CallReport)>, settled: Settled, wakes: bool) {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::chunk::{Chunk, ChunkRun, FinishReason, RunKind};
 use crate::id::CallId;
 use crate::message::Block;
-use crate::outcome::Usage;
+use crate::outcome::{Failure, Usage};
 
 /// Puts the blocks of one attempt together, in the order in which they were first seen.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -113,6 +113,14 @@ impl Assembler {
     /// Why the attempt is over, once it is.
     pub fn finish(&self) -> Option<&FinishReason> {
         self.finish.as_ref()
+    }
+
+    /// Why the stream failed, if its last chunk says so.
+    pub fn failure(&self) -> Option<&Failure> {
+        match self.finish()? {
+            FinishReason::Error { failure } | FinishReason::Aborted { failure } => Some(failure),
+            FinishReason::Stop | FinishReason::ToolCalls | FinishReason::MaxTokens | FinishReason::Other(_) => None,
+        }
     }
 
     /// What the provider wants to see again.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use impresario_kernel::turn::{Open, Phase};
-use impresario_kernel::{Failure, FinishReason, HookAsked, Point};
+use impresario_kernel::{Failure, HookAsked, Point};
 use impresario_seams::{Beginning, Place};
 use ractor::ActorRef;
 
@@ -51,12 +51,9 @@ impl AgentState {
 
 /// Why the attempt failed.
 fn failure_of(open: &Open) -> Failure {
-    let finish = match &open.phase {
-        Phase::Sampling(sampling) => sampling.assembler.finish(),
+    let failure = match &open.phase {
+        Phase::Sampling(sampling) => sampling.assembler.failure(),
         Phase::Between | Phase::Backoff(_) | Phase::Calling(_) => None,
     };
-    match finish {
-        Some(FinishReason::Error { failure } | FinishReason::Aborted { failure }) => failure.clone(),
-        _ => Failure::new("UNKNOWN", "the request failed"),
-    }
+    failure.cloned().unwrap_or_else(|| Failure::new("UNKNOWN", "the request failed"))
 }

@@ -6,7 +6,6 @@ use serde_json::Map;
 
 use super::Draft;
 use crate::agent::Agent;
-use crate::chunk::FinishReason;
 use crate::event::{
     Event, Fact, InboxParked, InboxSpliced, Lane, ParkReason, QueueRule, SpliceOutcome, TurnStarted, TurnStopping,
 };
@@ -101,10 +100,8 @@ impl Draft {
         match self.agent.turn.open().map(|open| &open.phase) {
             Some(Phase::Sampling(sampling)) => {
                 // An attempt that has failed already is not cut off.
-                let visible = match sampling.assembler.finish() {
-                    Some(FinishReason::Error { .. }) => vec![],
-                    _ => sampling.assembler.visible_blocks(),
-                };
+                let has_failed = sampling.assembler.failure().is_some();
+                let visible = if has_failed { vec![] } else { sampling.assembler.visible_blocks() };
                 if let Some(run) = run.filter(|_| !visible.is_empty()) {
                     self.assistant_message(run, visible, true);
                 }

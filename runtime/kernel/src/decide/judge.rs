@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::{Draft, Refused};
 use crate::agent::Agent;
-use crate::chunk::FinishReason;
 use crate::event::{Event, Fact, Lane, RequestConfig};
 use crate::id::{Millis, RunKey};
 use crate::inbox::insertion;
@@ -149,13 +148,7 @@ impl Draft {
     fn failed_run(&self) -> Option<(RunKey, Failure)> {
         let open = self.agent.turn.open()?;
         let Phase::Sampling(sampling) = &open.phase else { return None };
-        match sampling.assembler.finish() {
-            Some(FinishReason::Error { failure } | FinishReason::Aborted { failure }) => {
-                Some((open.run_of(sampling.attempt), failure.clone()))
-            }
-            Some(FinishReason::Stop | FinishReason::ToolCalls | FinishReason::MaxTokens | FinishReason::Other(_))
-            | None => None,
-        }
+        Some((open.run_of(sampling.attempt), sampling.assembler.failure()?.clone()))
     }
 }
 

@@ -43,11 +43,7 @@ impl Agent {
         now: Millis,
     ) -> Result<Vec<Arc<Event>>, Refused> {
         let (_, sampling) = self.sampling(run)?;
-        let in_band = match sampling.assembler.finish() {
-            Some(FinishReason::Error { failure } | FinishReason::Aborted { failure }) => Some(failure.clone()),
-            Some(FinishReason::Stop | FinishReason::ToolCalls | FinishReason::MaxTokens | FinishReason::Other(_))
-            | None => None,
-        };
+        let in_band = sampling.assembler.failure().cloned();
         let mut draft = Draft::new(self, now);
         match (in_band, result) {
             (Some(failure), _) => draft.fail(run, failure, dice),
