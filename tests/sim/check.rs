@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures::TryStreamExt;
 use impresario_kernel::invariant::check_log;
+use impresario_kernel::tree::Tree;
 use impresario_kernel::wire::encode_row;
 use impresario_kernel::{AgentId, Event, Fact, Lane, Seq};
 use impresario_seams::{SessionFilter, SessionInfo, Store};
@@ -39,21 +40,48 @@ pub(crate) async fn whole(store: &dyn Store, root: &AgentId, accepted: &BTreeMap
         each_turn_has_one_outcome(session);
         each_message_is_in_one_place(session, accepted.get(session.info.id()).map(Vec::as_slice).unwrap_or_default());
     }
+    no_child_is_made_twice(store, root).await;
     let delivered = delivered(store, root).await;
     for session in &sessions {
         is_told_to_its_parent_once(session, &sessions, &delivered);
     }
 }
 
-/// The outcomes that the tree log says have arrived.
-async fn delivered(store: &dyn Store, root: &AgentId) -> BTreeSet<(AgentId, u32)> {
+/// The facts of a tree; none before it has a child.
+async fn tree_log(store: &dyn Store, root: &AgentId) -> Vec<Arc<Event>> {
     let log = root.tree_log();
     if store.info(log.clone()).await.unwrap().is_none() {
-        return BTreeSet::new();
+        return vec![];
     }
-    let events: Vec<Arc<Event>> = store.read(log, Seq(0)).try_collect().await.unwrap();
+    store.read(log, Seq(0)).try_collect().await.unwrap()
+}
+
+/// Every stop has come to its end.
+pub(crate) async fn nothing_is_stopped(store: &dyn Store, root: &AgentId) {
+    let mut tree = Tree::new(root.clone());
+    tree_log(store, root).await.iter().for_each(|event| tree.apply(&event.fact));
+    assert!(tree.tombstones().is_empty(), "{:?} are stopped at rest", tree.tombstones());
+}
+
+/// No call made two children that were both there.
+async fn no_child_is_made_twice(store: &dyn Store, root: &AgentId) {
+    let mut made = BTreeMap::new();
+    for event in tree_log(store, root).await {
+        match &event.fact {
+            Fact::TreeReserved(child) => {
+                let twice = made.insert((child.parent.clone(), child.call.clone()), child.child.clone());
+                assert_eq!(twice, None, "{} was asked for once", child.path);
+            }
+            Fact::TreeRefused(refused) => made.retain(|_, child| *child != refused.child),
+            _ => {}
+        }
+    }
+}
+
+/// The outcomes that the tree log says have arrived.
+async fn delivered(store: &dyn Store, root: &AgentId) -> BTreeSet<(AgentId, u32)> {
     let mut delivered = BTreeSet::new();
-    for event in &events {
+    for event in tree_log(store, root).await {
         if let Fact::TreeDelivered(told) = &event.fact {
             assert!(delivered.insert((told.child.clone(), told.turn)), "{} is delivered twice", told.child);
         }

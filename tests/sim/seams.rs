@@ -1,15 +1,17 @@
 //! A model, tools and a store that do whatever a seed says.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use impresario_kernel::{Access, AgentId, Event, Failure, Overlap, Seq, ToolSchema};
 use impresario_models::scripted::{Answer, ScriptedModel, View};
 use impresario_seams::{
-    Commit, Lease, SessionFilter, SessionInfo, Store, StoreError, Tool, ToolContext, ToolError, ToolOutput,
+    ChunkStream, Commit, Lease, Model, ModelRequest, SessionFilter, SessionInfo, Store, StoreError, Tool, ToolContext,
+    ToolError, ToolOutput,
 };
 use impresario_stores::MemoryStore;
 use serde_json::{Value, json};
@@ -18,6 +20,58 @@ use crate::dice::Dice;
 
 /// Who asked a model, in order.
 pub(crate) type Asked = Arc<Mutex<Vec<AgentId>>>;
+
+/// How many models are being asked, and how many were at most.
+#[derive(Default)]
+pub(crate) struct Busy {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Busy {
+    pub(crate) fn most(&self) -> usize {
+        self.most.load(Ordering::Relaxed)
+    }
+
+    fn one(self: Arc<Self>) -> One {
+        self.most.fetch_max(1 + self.now.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        One(self)
+    }
+}
+
+/// Counts for as long as it is held.
+struct One(Arc<Busy>);
+
+impl Drop for One {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A model that counts who asks it at the same time.
+pub(crate) struct Counted {
+    pub(crate) model: ScriptedModel,
+    pub(crate) busy: Arc<Busy>,
+}
+
+impl Model for Counted {
+    fn provider(&self) -> &str {
+        self.model.provider()
+    }
+
+    fn stream(&self, request: ModelRequest) -> BoxFuture<'static, Result<ChunkStream, Failure>> {
+        let (answer, busy) = (self.model.stream(request), Arc::clone(&self.busy));
+        Box::pin(async move {
+            let one = busy.one();
+            let stream = answer.await?;
+            Ok(stream
+                .inspect(move |_| {
+                    let _held = &one;
+                })
+                .boxed())
+        })
+    }
+}
 
 /// A model whose answers depend on the seed and on who asks in which turn and step, and on nothing else.
 pub(crate) fn model(seed: u64, asked: Asked) -> ScriptedModel {
@@ -51,7 +105,10 @@ fn call(dice: &mut Dice, n: u64) -> (String, String) {
         3 => ("subagent", json!({"prompt": "do some of it, alone"})),
         4 => ("subagent", json!({"prompt": "do some of it", "background": true, "may_spawn": 9})),
         5 => ("subagent", json!({"prompt": "go on from here", "context": "fork", "may_spawn": 9})),
-        6 => ("wait_agents", json!({"timeout_seconds": 1 + dice.below(30)})),
+        6 => {
+            let until = if dice.one_in(2) { "all" } else { "any" };
+            ("wait_agents", json!({"timeout_ms": 20 + dice.below(30_000), "until": until}))
+        }
         7 => ("panic_now", json!({})),
         8 => ("linger", json!({})),
         _ => ("nap", json!({})),
@@ -110,7 +167,8 @@ impl Tool for Small {
 
 /// A store that is slow, and fails now and then for a while.
 pub(crate) struct Unsteady {
-    store: Arc<MemoryStore>,
+    /// What it fails to give or take; this never fails.
+    pub(crate) store: Arc<MemoryStore>,
     dice: AtomicU64,
     /// One commit in so many fails; 0 for none.
     fails: u64,
@@ -124,6 +182,14 @@ impl Unsteady {
     fn dice(&self) -> Dice {
         Dice(self.dice.fetch_add(1, Ordering::Relaxed))
     }
+
+    fn fails_to_read(&self) -> bool {
+        self.fails > 0 && self.dice().one_in(4 * self.fails)
+    }
+}
+
+fn unread() -> StoreError {
+    StoreError::Full { location: "the seed, reading".into() }
 }
 
 impl Store for Unsteady {
@@ -144,15 +210,21 @@ impl Store for Unsteady {
     }
 
     fn info(&self, id: AgentId) -> BoxFuture<'static, Result<Option<SessionInfo>, StoreError>> {
-        self.store.info(id)
+        if self.fails_to_read() { Box::pin(async { Err(unread()) }) } else { self.store.info(id) }
     }
 
     fn read(&self, id: AgentId, from: Seq) -> BoxStream<'static, Result<Arc<Event>, StoreError>> {
-        self.store.read(id, from)
+        let events = self.store.read(id, from);
+        // In the middle, behind some.
+        let fails = self.fails_to_read().then(|| futures::stream::iter([Err(unread())]));
+        match fails {
+            Some(fails) => events.take(3).chain(fails).boxed(),
+            None => events,
+        }
     }
 
     fn list(&self, filter: SessionFilter) -> BoxFuture<'static, Result<Vec<SessionInfo>, StoreError>> {
-        self.store.list(filter)
+        if self.fails_to_read() { Box::pin(async { Err(unread()) }) } else { self.store.list(filter) }
     }
 
     fn put_artifact(&self, owner: AgentId, bytes: Vec<u8>) -> BoxFuture<'static, Result<String, StoreError>> {

@@ -10,7 +10,7 @@ use impresario_seams::{SessionFilter, Store};
 
 use crate::check;
 use crate::dice::Dice;
-use crate::seams::{Asked, Unsteady, model, tools};
+use crate::seams::{self, Asked, Busy, Counted, Unsteady, tools};
 
 /// Longer than anything that a seed can ask for takes; nobody really waits, the clock is paused.
 const EVER: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -33,12 +33,16 @@ struct World {
     dice: Dice,
     store: Arc<Unsteady>,
     asked: Asked,
+    /// Of this process.
+    busy: Arc<Busy>,
     runtime: Runtime,
     roots: Vec<AgentHandle>,
     /// What agents were told and said that they had accepted.
     accepted: BTreeMap<AgentId, Vec<String>>,
     told: u64,
     crashes: u64,
+    /// How many supervisors of this process failed; one too many ends the runtime.
+    supervisors: u32,
 }
 
 impl World {
@@ -47,9 +51,21 @@ impl World {
         let fails = if dice.one_in(3) { 4 + dice.below(20) } else { 0 };
         let store = Arc::new(Unsteady::new(dice.roll(), fails));
         let asked = Arc::new(Mutex::new(vec![]));
-        let runtime = start(seed, 0, &store, &asked).await;
-        let mut world =
-            Self { seed, dice, store, asked, runtime, roots: vec![], accepted: BTreeMap::new(), told: 0, crashes: 0 };
+        let busy = Arc::default();
+        let runtime = start(seed, 0, &store, model(seed, &asked, &busy)).await;
+        let mut world = Self {
+            seed,
+            dice,
+            store,
+            asked,
+            busy,
+            runtime,
+            roots: vec![],
+            accepted: BTreeMap::new(),
+            told: 0,
+            crashes: 0,
+            supervisors: 0,
+        };
         for _ in 0..=world.dice.below(2) {
             let root = world.runtime.spawn(spec()).await.unwrap();
             world.roots.push(root);
@@ -64,7 +80,7 @@ impl World {
         for _ in 0..self.dice.below(30) {
             tokio::task::yield_now().await;
         }
-        match self.dice.below(16) {
+        match self.dice.below(18) {
             0..=7 => self.tell().await,
             8 => self.interrupt().await,
             9 | 10 => self.stop().await,
@@ -72,6 +88,7 @@ impl World {
             13 => self.crash().await,
             15 => self.runtime.fail_writer(),
             14 => self.quiesce_or_leave().await,
+            16 | 17 => self.fail_the_supervisor().await,
             _ => {}
         }
     }
@@ -83,7 +100,7 @@ impl World {
             return root;
         }
         let filter = SessionFilter { root: Some(root.id().clone()), ..SessionFilter::default() };
-        let infos = self.store.list(filter).await.unwrap();
+        let infos = self.store.store.list(filter).await.unwrap();
         let mut ids: Vec<AgentId> = infos.iter().map(|info| info.id().clone()).collect();
         ids.sort();
         let at = self.dice.below(ids.len().max(1) as u64) as usize;
@@ -118,6 +135,18 @@ impl World {
         let top = self.somebody().await;
         let deadline = Duration::from_millis(self.dice.below(2_000));
         let stop = self.runtime.stop(top.id(), Cause::user("the seed"), deadline);
+        if self.supervisors < Limits::default().restarts.max_restarts && self.dice.one_in(3) {
+            self.supervisors += 1;
+            let ms = self.dice.below(60);
+            let stop = tokio::time::timeout(Duration::from_millis(ms), stop);
+            let fail = async {
+                tokio::task::yield_now().await;
+                self.runtime.fail_supervisor();
+            };
+            // Whoever asked has left before there was an answer, or behind it.
+            let (_, ()) = tokio::join!(stop, fail);
+            return;
+        }
         let receipt = tokio::time::timeout(EVER, stop).await.expect("a stop ends");
         let receipt = receipt.expect("it is open here");
         assert!(!receipt.agents.is_empty());
@@ -139,10 +168,30 @@ impl World {
         self.runtime.fail_agent(whom.id());
     }
 
+    /// No more models were asked at once than may be: whoever waits for others is not asking.
+    fn count_the_busy(&self) {
+        let max = self.roots.len() * limits(self.seed).running_max;
+        assert!(self.busy.most() <= max, "{} models were asked at once, and {max} may be", self.busy.most());
+    }
+
+    async fn fail_the_supervisor(&mut self) {
+        if self.supervisors < Limits::default().restarts.max_restarts {
+            self.supervisors += 1;
+            self.runtime.fail_supervisor();
+        }
+        // Somebody fails while nobody is there to see it.
+        if self.dice.one_in(3) {
+            self.fail_an_actor().await;
+        }
+    }
+
     async fn crash(&mut self) {
         self.crashes += 1;
+        self.supervisors = 0;
+        self.count_the_busy();
+        self.busy = Arc::default();
         // Dropping a runtime equals a crash.
-        self.runtime = start(self.seed, self.crashes, &self.store, &self.asked).await;
+        self.runtime = start(self.seed, self.crashes, &self.store, model(self.seed, &self.asked, &self.busy)).await;
         for root in &mut self.roots {
             // A store that fails is told so to whoever opens something; asking again helps.
             *root = loop {
@@ -171,13 +220,15 @@ impl World {
             self.rest(root.id()).await;
             root.followup("once more").await.expect("a root is always there");
             self.rest(root.id()).await;
+            check::nothing_is_stopped(&*self.store.store, root.id()).await;
         }
+        self.count_the_busy();
         // A crash at rest changes nothing but the end of the log.
         self.crash().await;
         for root in self.roots.clone() {
             self.rest(root.id()).await;
-            check::whole(&*self.store, root.id(), &self.accepted).await;
-            logs.push_str(&check::bytes(&*self.store, root.id()).await);
+            check::whole(&*self.store.store, root.id(), &self.accepted).await;
+            logs.push_str(&check::bytes(&*self.store.store, root.id()).await);
         }
         tokio::time::timeout(EVER, self.runtime.shutdown()).await.expect("a shutdown ends").unwrap();
         logs
@@ -188,29 +239,36 @@ impl World {
         let receipt = receipt.unwrap();
         assert!(receipt.at_rest(), "{receipt:?}");
         // Rest that was announced early would end here.
-        let before = check::lengths(&*self.store, root).await;
+        let before = check::lengths(&*self.store.store, root).await;
         tokio::time::sleep(Duration::from_secs(600)).await;
-        assert_eq!(check::lengths(&*self.store, root).await, before, "a log of {root} grew at rest");
+        assert_eq!(check::lengths(&*self.store.store, root).await, before, "a log of {root} grew at rest");
     }
 }
 
-async fn start(seed: u64, crashes: u64, store: &Arc<Unsteady>, asked: &Asked) -> Runtime {
+async fn start(seed: u64, crashes: u64, store: &Arc<Unsteady>, model: Counted) -> Runtime {
+    let store: Arc<dyn Store> = Arc::clone(store) as _;
+    let options = Options::new(store)
+        .model(model)
+        .tools(tools())
+        .limits(limits(seed))
+        .seeded(seed.wrapping_add(crashes.wrapping_mul(0x1_0000_0001)));
+    Runtime::start(options).await.unwrap()
+}
+
+fn limits(seed: u64) -> Limits {
     let mut dice = Dice(seed ^ 0xfeed);
     let large = seed % 40 == 7;
-    let limits = Limits {
+    Limits {
         depth_max: 1 + dice.below(4) as u32,
         descendants_max: if large { 400 } else { 2 + dice.below(30) as u32 },
         running_max: 1 + dice.below(6) as usize,
         steps_max: 12,
         ..Limits::default()
-    };
-    let store: Arc<dyn Store> = Arc::clone(store) as _;
-    let options = Options::new(store)
-        .model(model(seed, Arc::clone(asked)))
-        .tools(tools())
-        .limits(limits)
-        .seeded(seed.wrapping_add(crashes.wrapping_mul(0x1_0000_0001)));
-    Runtime::start(options).await.unwrap()
+    }
+}
+
+fn model(seed: u64, asked: &Asked, busy: &Arc<Busy>) -> Counted {
+    Counted { model: seams::model(seed, Arc::clone(asked)), busy: Arc::clone(busy) }
 }
 
 fn spec() -> AgentSpec {

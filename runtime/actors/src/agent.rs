@@ -51,6 +51,8 @@ pub(crate) enum AgentMessage {
     ChildSettled { call: Option<CallKey>, settled: Settled, wakes: bool },
     /// How the last turn came out.
     TellOutcome(oneshot::Sender<Option<Arc<Outcome>>>),
+    /// There is a new supervisor, which knows nothing of what is on its way: ask it again, and tell it how things stand.
+    Announce,
     /// Say how the last turn came out when there is nothing left to do.
     WhenIdle(oneshot::Sender<Option<Arc<Outcome>>>),
 
@@ -91,7 +93,7 @@ pub(crate) struct Delivery {
 pub(crate) struct AgentInit {
     pub(crate) shared: Arc<Shared>,
     pub(crate) id: AgentId,
-    pub(crate) profile: Profile,
+    pub(crate) profile: Arc<Profile>,
     pub(crate) agent: Agent,
     /// How much of its log is known to be durable.
     pub(crate) durable: Seq,
@@ -101,7 +103,7 @@ pub(crate) struct AgentInit {
 pub(crate) struct AgentState {
     shared: Arc<Shared>,
     id: AgentId,
-    profile: Profile,
+    profile: Arc<Profile>,
     agent: Agent,
     durable: Seq,
     title: String,
@@ -221,6 +223,10 @@ impl AgentState {
             AgentMessage::TellOutcome(reply) => {
                 self.handled += 1;
                 self.follow(Effect::Tell(reply));
+            }
+            AgentMessage::Announce => {
+                self.handled += 1;
+                self.announce(myself);
             }
             AgentMessage::WhenIdle(reply) => {
                 self.handled += 1;

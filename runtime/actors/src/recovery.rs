@@ -2,11 +2,12 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{FutureExt, TryStreamExt};
-use impresario_kernel::event::{Fact, Lane, TreeDelivered, TreeRefused};
+use impresario_kernel::event::{Fact, Lane, TreeDelivered, TreeLifted, TreeRefused};
 use impresario_kernel::tree::{NodeState, Tree};
-use impresario_kernel::{Agent, AgentId, Event, Input, Outcome, Seq, Spec};
+use impresario_kernel::{Agent, AgentId, Event, Input, Outcome, OutcomeKind, Seq, Spec, TurnEnd};
 use impresario_seams::{Batch, Commit, Head, SessionFilter, SessionInfo, TurnState};
 
 use crate::delegation::Settled;
@@ -14,6 +15,11 @@ use crate::error::Error;
 use crate::profile::Profile;
 use crate::shared::{Shared, panic_text};
 use crate::spec::AgentSpec;
+use crate::supervisor::{InheritedTree, Member};
+
+/// The first wait before a store that failed is read again, and the longest.
+const READ_WAIT: Duration = Duration::from_millis(50);
+const READ_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A tree that is whole again.
 pub(crate) struct Loaded {
@@ -21,8 +27,8 @@ pub(crate) struct Loaded {
     pub(crate) tree_next: Seq,
     pub(crate) root: Agent,
     pub(crate) title: String,
-    pub(crate) profile: Profile,
-    pub(crate) others: Vec<(AgentId, Profile, Option<Arc<Outcome>>)>,
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) others: Vec<(AgentId, Option<Arc<Outcome>>)>,
 }
 
 /// One agent of a tree in repair.
@@ -41,8 +47,9 @@ pub(crate) async fn load(shared: &Shared, root: &AgentId, spec: AgentSpec) -> Re
         let top = &info.new.root;
         return Err(Error::Refused(format!("{root} is a subagent (of {parent}); open its root {top}")));
     }
-    let profile = Profile::root(shared, root, spec)?;
+    let profile = Arc::new(Profile::root(shared, root, spec)?);
     let mut facts = read_tree(shared, root).await?;
+    facts.lift(shared);
     let mut patients = read_patients(shared, root, &profile.spec).await?;
     for patient in &mut patients {
         patient.tell(shared, Input::Recovered);
@@ -60,7 +67,7 @@ pub(crate) async fn load(shared: &Shared, root: &AgentId, spec: AgentSpec) -> Re
     let root_agent = patients.swap_remove(at).agent;
     let others = patients.into_iter().map(|patient| {
         let outcome = patient.agent.outcome().cloned();
-        (patient.info.id().clone(), profile.clone(), outcome)
+        (patient.info.id().clone(), outcome)
     });
     let others = others.collect();
     Ok(Loaded { tree: facts.tree, tree_next: facts.next, root: root_agent, title, profile, others })
@@ -72,6 +79,65 @@ pub(crate) async fn contained<T>(id: &AgentId, reading: impl Future<Output = Res
         let why = format!("reading it panicked: {}", panic_text(&*panic));
         Err(Error::Unreadable { id: id.clone(), why })
     })
+}
+
+/// Reads what a supervisor that failed had written of the trees that are open here. How resident agents stand, they say
+/// themselves.
+pub(crate) async fn inherit(shared: &Shared) -> Result<Vec<InheritedTree>, Error> {
+    let roots = shared.roots().clone();
+    let mut trees = Vec::with_capacity(roots.len());
+    for (root, profile) in roots {
+        let TreeFacts { tree, next, .. } = read_tree(shared, &root).await?;
+        let mut members = vec![];
+        let mut open = vec![root];
+        while let Some(id) = open.pop() {
+            let Some(node) = tree.node(&id).filter(|node| node.state != NodeState::Refused) else { continue };
+            open.extend(node.children.iter().rev().cloned());
+            let member = member(shared, &id, &profile).await?;
+            members.push((id, member));
+        }
+        trees.push(InheritedTree { tree, next, members });
+    }
+    Ok(trees)
+}
+
+async fn member(shared: &Shared, id: &AgentId, profile: &Profile) -> Result<Member, Error> {
+    if shared.router.sent(id).is_some() {
+        return Ok(Member::Resident);
+    }
+    if shared.store.info(id.clone()).await?.is_none() {
+        return Ok(Member::Unborn);
+    }
+    let agent = read(shared, id, Arc::clone(&profile.spec)).await?;
+    let outcome = agent.outcome().map(Arc::as_ref);
+    // It failed too often: its log is closed when its tree is opened again.
+    let is_closed = agent.turn().is_idle() && !agent.wants_turn();
+    Ok(Member::Gone(if is_closed { agent.outcome().cloned() } else { Some(Arc::new(crashed(outcome))) }))
+}
+
+/// The outcome of an agent that will not say how it ended, behind its last one.
+pub(crate) fn crashed(last: Option<&Outcome>) -> Outcome {
+    let (kind, end, text) = (OutcomeKind::Crashed, TurnEnd::Interrupted, Arc::from(""));
+    let spent = last.map(|outcome| outcome.spent).unwrap_or_default();
+    Outcome { turn: last.map_or(1, |outcome| outcome.turn + 1), kind, end, text, spent }
+}
+
+/// Reads again, ever later, as long as the store says that asking again may help.
+pub(crate) async fn patiently<T, F>(read: impl Fn() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let mut wait = READ_WAIT;
+    loop {
+        match read().await {
+            Err(Error::Store(error)) if error.is_retryable() => {
+                tracing::warn!(%error, "the store cannot be read; it is asked again");
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(READ_WAIT_MAX);
+            }
+            read => return read,
+        }
+    }
 }
 
 /// Folds one stored session.
@@ -101,6 +167,13 @@ impl TreeFacts {
         }
     }
 
+    /// A cancel whose process died: its subtree is at rest as soon as it is repaired.
+    fn lift(&mut self, shared: &Shared) {
+        let stones = self.tree.tombstones().clone();
+        let lifted = stones.into_iter().map(|(agent, epoch)| Fact::TreeLifted(TreeLifted { agent, epoch }));
+        self.extend(shared, lifted.collect());
+    }
+
     fn batch(&self, root: &AgentId) -> Option<Batch> {
         let first = self.added.first().filter(|event| event.seq == Seq(0));
         let create = first.map(|event| crate::supervisor::tree_session(root, event.time));
@@ -124,15 +197,6 @@ async fn read_tree(shared: &Shared, root: &AgentId) -> Result<TreeFacts, Error> 
             facts.next = event.next_seq();
         }
     }
-    // A cancel whose process died: its subtree is at rest as soon as it is repaired.
-    let stones = facts.tree.tombstones().clone();
-    facts.extend(
-        shared,
-        stones
-            .into_iter()
-            .map(|(agent, epoch)| Fact::TreeLifted(impresario_kernel::event::TreeLifted { agent, epoch }))
-            .collect(),
-    );
     Ok(facts)
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, ActorRuntime, SupervisionEvent};
+use tokio::time::Instant;
 
 use crate::journal::Writer;
 use crate::shared::Shared;
@@ -16,6 +17,9 @@ const KILLED: &str = "killed";
 /// How long a writer that fails is left alone. It is replaced without limit: what it has to write waits beside it.
 const WRITER_WAIT: Duration = Duration::from_millis(50);
 
+/// A supervisor that lived this long was sound: the next failure begins a new row.
+const SOUND: Duration = Duration::from_secs(60);
+
 /// Linked above every actor of one runtime.
 pub(crate) struct Root;
 
@@ -23,10 +27,15 @@ pub(crate) struct Root;
 pub(crate) enum RootMessage {
     /// Start another writer in the place of one that failed.
     ReplaceWriter,
+    /// Start another supervisor in the place of one that failed.
+    ReplaceSupervisor,
 }
 
 pub(crate) struct RootState {
     shared: Arc<Shared>,
+    /// How many supervisors failed in a row.
+    failures: u32,
+    supervised_since: Instant,
 }
 
 impl Actor for Root {
@@ -39,9 +48,9 @@ impl Actor for Root {
         myself: ActorRef<Self::Msg>,
         shared: Arc<Shared>,
     ) -> Result<Self::State, ActorProcessingErr> {
-        let state = RootState { shared };
+        let state = RootState { shared, failures: 0, supervised_since: Instant::now() };
         state.start_writer(&myself)?;
-        state.start_supervisor(&myself)?;
+        state.start_supervisor(&myself, false)?;
         Ok(state)
     }
 
@@ -53,6 +62,10 @@ impl Actor for Root {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             RootMessage::ReplaceWriter => state.start_writer(&myself),
+            RootMessage::ReplaceSupervisor => {
+                state.supervised_since = Instant::now();
+                state.start_supervisor(&myself, true)
+            }
         }
     }
 
@@ -88,15 +101,16 @@ impl RootState {
         Ok(())
     }
 
-    fn start_supervisor(&self, myself: &ActorRef<RootMessage>) -> Result<(), ActorProcessingErr> {
-        let init = SupervisorInit { shared: Arc::clone(&self.shared), root: myself.get_cell() };
+    fn start_supervisor(&self, myself: &ActorRef<RootMessage>, inherits: bool) -> Result<(), ActorProcessingErr> {
+        let init = SupervisorInit { shared: Arc::clone(&self.shared), root: myself.get_cell(), inherits };
         let started = ActorRuntime::<Supervisor>::spawn_linked_instant(None, Supervisor, init, myself.get_cell());
         let (supervisor, _) = started?;
         self.shared.supervisor.set(supervisor);
+        self.shared.router.wake();
         Ok(())
     }
 
-    fn actor_failed(&self, myself: &ActorRef<RootMessage>, actor: ActorId) {
+    fn actor_failed(&mut self, myself: &ActorRef<RootMessage>, actor: ActorId) {
         if self.shared.journal.writer.is(actor) {
             myself.send_after(WRITER_WAIT, || RootMessage::ReplaceWriter);
         } else if self.shared.supervisor.is(actor) {
@@ -106,10 +120,15 @@ impl RootState {
         }
     }
 
-    /// Nobody has the trees any more. The runtime ends as in a crash: what was accepted is in the logs, and whoever waits
-    /// for something hears that it is closed.
-    fn supervisor_failed(&self, myself: &ActorRef<RootMessage>) {
-        tracing::error!("the supervisor failed; the runtime ends, and its sessions can be opened again");
+    /// Another one takes the trees over, as often as an agent would be started again. Then the runtime ends as in a crash:
+    /// what was accepted is in the logs, and whoever waits for something hears that it is closed.
+    fn supervisor_failed(&mut self, myself: &ActorRef<RootMessage>) {
+        self.failures = if self.supervised_since.elapsed() > SOUND { 1 } else { self.failures + 1 };
+        if let Some(delay) = self.shared.limits.restarts.delay(self.failures) {
+            myself.send_after(Duration::from_millis(delay), || RootMessage::ReplaceSupervisor);
+            return;
+        }
+        tracing::error!("the supervisor failed again and again; the runtime ends, its sessions can be opened again");
         self.shared.router.close();
         myself.stop(Some("the supervisor failed".into()));
     }

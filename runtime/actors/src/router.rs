@@ -1,5 +1,6 @@
 //! Addresses: an agent keeps its address while its actor comes and goes.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dashmap::DashMap;
@@ -10,6 +11,7 @@ use tokio::sync::futures::Notified;
 
 use crate::agent::AgentMessage;
 use crate::halts::Standing;
+use crate::profile::Profile;
 
 /// Who is where. Lock-free for readers.
 #[derive(Default)]
@@ -21,7 +23,7 @@ pub(crate) struct Router {
 
 struct Slot {
     actor: ActorRef<AgentMessage>,
-    standing: Standing,
+    profile: Arc<Profile>,
     sent: AtomicU64,
 }
 
@@ -42,8 +44,8 @@ pub(crate) struct Unreachable;
 
 impl Router {
     /// Makes an actor reachable. It has been sent nothing yet: what was on its way to an earlier one went with that.
-    pub(crate) fn connect(&self, id: &AgentId, standing: Standing, actor: ActorRef<AgentMessage>) {
-        self.slots.insert(id.clone(), Slot { actor, standing, sent: AtomicU64::new(0) });
+    pub(crate) fn connect(&self, id: &AgentId, profile: Arc<Profile>, actor: ActorRef<AgentMessage>) {
+        self.slots.insert(id.clone(), Slot { actor, profile, sent: AtomicU64::new(0) });
         self.changed.notify_waiters();
     }
 
@@ -56,6 +58,16 @@ impl Router {
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.changed.notify_waiters();
+    }
+
+    /// Wakes whoever waits for somebody: there is a supervisor again.
+    pub(crate) fn wake(&self) {
+        self.changed.notify_waiters();
+    }
+
+    /// What an agent is made of and its actor, which may be gone; `None` when the agent is gone for good.
+    pub(crate) fn resident(&self, id: &AgentId) -> Option<(Arc<Profile>, ActorRef<AgentMessage>)> {
+        self.slots.get(id).map(|slot| (Arc::clone(&slot.profile), slot.actor.clone()))
     }
 
     /// Whether nobody who is gone comes back.
@@ -107,7 +119,7 @@ impl Router {
 
     /// Where the agent stands, if it is here.
     pub(crate) fn standing(&self, id: &AgentId) -> Option<Standing> {
-        self.slots.get(id).map(|slot| slot.standing.clone())
+        self.slots.get(id).map(|slot| (slot.profile.birth.root.clone(), slot.profile.birth.path.clone()))
     }
 
     /// Ends an actor without a word, as a failure would.

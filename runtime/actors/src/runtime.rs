@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use impresario_kernel::{AgentId, Cause};
@@ -135,6 +135,7 @@ impl Runtime {
             journal: Journal::default(),
             supervisor: Address::default(),
             router: Router::default(),
+            roots: Mutex::default(),
             halts: Arc::default(),
             feed: Feed::new(),
             chance: Chance::new(options.seed),
@@ -150,7 +151,9 @@ impl Runtime {
 
     /// Makes a new root agent; it is stored when this returns. It does nothing until it is told something.
     pub async fn spawn(&self, spec: AgentSpec) -> Result<AgentHandle, Error> {
-        let id = self.ask(|reply| SupervisorMessage::SpawnRoot { spec, reply }).await??;
+        let id = self.shared.chance.mint();
+        let ask = |reply| SupervisorMessage::SpawnRoot { id: id.clone(), spec: spec.clone(), reply };
+        let id = self.ask(ask).await??;
         let agent = self.handle(id);
         // Answered when all before it is durable.
         agent.outcome().await?;
@@ -160,7 +163,7 @@ impl Runtime {
     /// Opens a stored root and its tree again. What a crash left open is closed first, honestly; `spec` frames the
     /// requests from here on.
     pub async fn open(&self, id: &AgentId, spec: AgentSpec) -> Result<AgentHandle, Error> {
-        let id = self.ask(|reply| SupervisorMessage::Open { id: id.clone(), spec, reply }).await??;
+        let id = self.ask(|reply| SupervisorMessage::Open { id: id.clone(), spec: spec.clone(), reply }).await??;
         Ok(self.handle(id))
     }
 
@@ -174,8 +177,12 @@ impl Runtime {
     /// [`Error::UnknownAgent`] when no tree that is open here has this agent.
     pub async fn stop(&self, top: &AgentId, cause: Cause, deadline: Duration) -> Result<Receipt, Error> {
         // From here on nothing starts there, whatever is before this in anybody's mailbox.
-        let halt = self.shared.router.standing(top).map(|standing| self.shared.halts.halt(standing));
-        self.ask(|reply| SupervisorMessage::Stop(Stop { top: top.clone(), cause, deadline, halt, reply })).await?
+        let halt = self.shared.router.standing(top).map(|standing| Arc::new(self.shared.halts.halt(standing)));
+        let stop = |reply| {
+            let (top, cause, halt) = (top.clone(), cause.clone(), halt.clone());
+            SupervisorMessage::Stop(Stop { top, cause, deadline, halt, reply })
+        };
+        self.ask(stop).await?
     }
 
     /// The address of an agent of a tree that is open here: a root, or any of its descendants.
@@ -204,7 +211,7 @@ impl Runtime {
 
     /// Ends what runs (within 30 s), writes what is still to be written and ends the actors.
     pub async fn shutdown(self) -> Result<(), Error> {
-        let roots = self.ask(SupervisorMessage::Roots).await?;
+        let roots: Vec<AgentId> = self.shared.roots().keys().cloned().collect();
         let stops = roots.iter().map(|root| self.stop(root, Cause::Disposed, DRAIN));
         futures::future::join_all(stops).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         self.shared.journal.flush().await.map_err(|_| Error::Closed)??;
@@ -240,10 +247,21 @@ impl Runtime {
         AgentHandle::new(id, Arc::clone(&self.shared))
     }
 
-    async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> SupervisorMessage) -> Result<T, Error> {
-        let (reply, answer) = oneshot::channel();
-        self.shared.supervisor.cast(message(reply));
-        answer.await.map_err(|_| Error::Closed)
+    /// Sends what `message` makes and waits for the answer. Of a supervisor that fails before it answers, the one that
+    /// comes after it is asked.
+    async fn ask<T>(&self, message: impl Fn(oneshot::Sender<T>) -> SupervisorMessage) -> Result<T, Error> {
+        loop {
+            let changed = self.shared.router.changed();
+            let (reply, answer) = oneshot::channel();
+            self.shared.supervisor.cast(message(reply));
+            if let Ok(answer) = answer.await {
+                return Ok(answer);
+            }
+            if self.shared.router.is_closed() {
+                return Err(Error::Closed);
+            }
+            changed.await;
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! What every actor of one runtime has in hand.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use impresario_kernel::AgentId;
 use impresario_seams::{Approver, Hook, Lease, Model, Store, Tool};
 
 use crate::address::Address;
@@ -11,6 +12,7 @@ use crate::feed::Feed;
 use crate::halts::Halts;
 use crate::journal::Journal;
 use crate::limits::Limits;
+use crate::profile::Profile;
 use crate::router::Router;
 use crate::supervisor::SupervisorMessage;
 
@@ -29,12 +31,18 @@ pub(crate) struct Shared {
     /// Who has the trees.
     pub(crate) supervisor: Address<SupervisorMessage>,
     pub(crate) router: Router,
+    /// The trees that are open here, by their roots.
+    pub(crate) roots: Mutex<BTreeMap<AgentId, Arc<Profile>>>,
     pub(crate) halts: Arc<Halts>,
     pub(crate) feed: Feed,
     pub(crate) chance: Chance,
 }
 
 impl Shared {
+    pub(crate) fn roots(&self) -> MutexGuard<'_, BTreeMap<AgentId, Arc<Profile>>> {
+        self.roots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn tool(&self, name: &str) -> Option<&Arc<dyn Tool>> {
         self.tools.iter().find(|tool| tool.schema().name == name)
     }

@@ -1,6 +1,7 @@
 //! The supervisor: places in trees, slots, settlements, stops. It writes the tree logs and nothing else, holds no
 //! content, and awaits nothing in its handler.
 
+mod inherit;
 mod open;
 mod settle;
 mod spawn;
@@ -28,6 +29,8 @@ use crate::recovery::Loaded;
 use crate::shared::Shared;
 use crate::spec::AgentSpec;
 
+use inherit::Reading;
+pub(crate) use inherit::{Inheritance, InheritedTree, Member};
 use open::Opening;
 pub(crate) use spawn::title;
 use tree::TreeState;
@@ -37,7 +40,7 @@ pub(crate) struct Supervisor;
 
 pub(crate) enum SupervisorMessage {
     /// A person makes a root.
-    SpawnRoot { spec: AgentSpec, reply: oneshot::Sender<Result<AgentId, Error>> },
+    SpawnRoot { id: AgentId, spec: AgentSpec, reply: oneshot::Sender<Result<AgentId, Error>> },
     /// A person opens a stored root again.
     Open { id: AgentId, spec: AgentSpec, reply: oneshot::Sender<Result<AgentId, Error>> },
     /// The stored tree was read and repaired.
@@ -66,8 +69,10 @@ pub(crate) enum SupervisorMessage {
     StopTimedOut { root: AgentId, stop: u64 },
     /// Say when an agent and everything below it is at rest.
     Quiesce { top: AgentId, reply: oneshot::Sender<Result<Receipt, Error>> },
-    /// Which trees are live.
-    Roots(oneshot::Sender<Vec<AgentId>>),
+    /// Everything that a supervisor which failed had written was read.
+    Inherited(Box<Inheritance>),
+    /// An agent has asked again for all that it waits for: how its last turn came out, and whether it has a slot.
+    Announced { agent: AgentId, outcome: Option<Arc<Outcome>>, has_slot: bool },
     /// A tree log is durable up to here.
     TreeDurable { log: AgentId, until: Seq },
     /// The store fails; it is asked again.
@@ -86,9 +91,11 @@ pub(crate) struct Spawn {
     pub(crate) call: CallKey,
     pub(crate) call_id: CallId,
     pub(crate) args: SubagentArgs,
-    pub(crate) profile: Profile,
+    pub(crate) profile: Arc<Profile>,
     /// The parent as it is: what a fork shares.
     pub(crate) prefix: Agent,
+    /// Whether it was asked for before, of a supervisor that failed.
+    pub(crate) is_again: bool,
 }
 
 /// A wait for children.
@@ -104,7 +111,7 @@ pub(crate) struct Stop {
     pub(crate) cause: Cause,
     pub(crate) deadline: Duration,
     /// Nothing starts there as long as the stop lasts.
-    pub(crate) halt: Option<Halt>,
+    pub(crate) halt: Option<Arc<Halt>>,
     pub(crate) reply: oneshot::Sender<Result<Receipt, Error>>,
 }
 
@@ -117,6 +124,8 @@ pub(crate) struct WaitResult {
 pub(crate) struct SupervisorInit {
     pub(crate) shared: Arc<Shared>,
     pub(crate) root: ActorCell,
+    /// Whether it comes after one that failed.
+    pub(crate) inherits: bool,
 }
 
 pub(crate) struct SupervisorState {
@@ -126,6 +135,8 @@ pub(crate) struct SupervisorState {
     trees: BTreeMap<AgentId, TreeState>,
     root_of: HashMap<AgentId, AgentId>,
     actors: HashMap<ActorId, AgentId>,
+    /// Set while what the one before it has written is being read.
+    reading: Option<Reading>,
     /// Who waits for trees that are being read.
     opening: HashMap<AgentId, Opening>,
     /// Agents whose log is being read back; each task ends with the supervisor.
@@ -144,7 +155,9 @@ impl Actor for Supervisor {
         myself: ActorRef<Self::Msg>,
         init: SupervisorInit,
     ) -> Result<Self::State, ActorProcessingErr> {
+        let reading = init.inherits.then(|| Reading::begin(&init.shared, &myself));
         Ok(SupervisorState {
+            reading,
             shared: init.shared,
             root: init.root,
             myself,
@@ -165,16 +178,18 @@ impl Actor for Supervisor {
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         state.shared.chance.linger().await;
-        state.take(message);
-        Ok(())
+        Ok(state.take(message)?)
     }
 }
 
 impl SupervisorState {
-    fn take(&mut self, message: SupervisorMessage) {
+    /// # Errors
+    /// When what a supervisor left behind cannot be read; the next one tries again.
+    fn take(&mut self, message: SupervisorMessage) -> Result<(), Error> {
+        let Some(message) = self.unless_reading(message) else { return Ok(()) };
         match message {
-            SupervisorMessage::SpawnRoot { spec, reply } => {
-                let _ = reply.send(self.spawn_root(spec));
+            SupervisorMessage::SpawnRoot { id, spec, reply } => {
+                let _ = reply.send(self.spawn_root(id, spec));
             }
             SupervisorMessage::Open { id, spec, reply } => self.open(id, spec, reply),
             SupervisorMessage::Opened { id, loaded } => self.loaded(&id, *loaded),
@@ -195,15 +210,15 @@ impl SupervisorState {
             SupervisorMessage::Stop(stop) => self.stop(stop),
             SupervisorMessage::StopTimedOut { root, stop } => self.stop_timed_out(&root, stop),
             SupervisorMessage::Quiesce { top, reply } => self.quiesce(&top, reply),
-            SupervisorMessage::Roots(reply) => {
-                let _ = reply.send(self.trees.keys().cloned().collect());
-            }
+            SupervisorMessage::Inherited(inheritance) => return self.inherited(*inheritance),
+            SupervisorMessage::Announced { agent, outcome, has_slot } => self.announced(&agent, outcome, has_slot),
             SupervisorMessage::TreeDurable { log, until } => self.tree_durable(&log, until),
             SupervisorMessage::StoreStalled(error) => self.store_stalled(&error),
             SupervisorMessage::StoreLost(error) => self.store_lost(error),
             SupervisorMessage::ActorFailed { actor } => self.actor_failed(actor),
             SupervisorMessage::Revived { id, agent } => self.revived(id, *agent),
         }
+        Ok(())
     }
 
     fn tree_of(&mut self, agent: &AgentId) -> Option<&mut TreeState> {
@@ -236,7 +251,7 @@ impl SupervisorState {
 
     /// Lets waiting turns of the tree of `agent` run, as far as the limit goes.
     fn grant_slots(&mut self, agent: &AgentId) {
-        let Some(tree) = self.tree_of(agent) else { return };
+        let Some(tree) = self.tree_of(agent).filter(|tree| tree.announcing.is_none()) else { return };
         let asks = |tree: &TreeState, agent: &AgentId| tree.agents.get(agent).map_or(0, |entry| entry.ask);
         let granted: Vec<(AgentId, u64)> =
             tree.admission.grant().into_iter().map(|agent| (agent.clone(), asks(tree, &agent))).collect();

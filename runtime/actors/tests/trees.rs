@@ -9,7 +9,9 @@ use futures::future::BoxFuture;
 use impresario_actors::{AgentSpec, Error, Limits, Options, Runtime, Seen, Subscription};
 use impresario_kernel::event::ToolSchema;
 use impresario_kernel::invariant::check_log;
-use impresario_kernel::{Access, Agent, AgentId, Cause, Event, Fact, OutcomeKind, Overlap, RequestHeader, Seq, Spec};
+use impresario_kernel::{
+    Access, Agent, AgentId, Cause, Event, Fact, OutcomeKind, Overlap, RequestHeader, RestartPolicy, Seq, Spec,
+};
 use impresario_models::scripted::{Answer, ScriptedModel, View};
 use impresario_seams::{
     Commit, Lease, Observed, SessionFilter, SessionInfo, Store, StoreError, Tool, ToolContext, ToolError, ToolOutput,
@@ -337,9 +339,60 @@ async fn a_full_disk_stalls_the_work_and_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_runtime_whose_supervisor_fails_ends_and_its_trees_can_be_opened_again() {
+async fn a_supervisor_that_fails_is_replaced_and_the_agents_go_on() {
+    let store = Arc::new(MemoryStore::new());
+    let limits = Limits { running_max: 4, ..Limits::default() };
+    let runtime = start(store.clone(), limits).await;
+    let mut seen = runtime.subscribe();
+    let root = runtime.spawn(spec()).await.unwrap();
+    root.followup("[[FANOUT n=12 tool=subagent leaf=\"latency=20\"]]").await.unwrap();
+    let (mut ended, mut failed) = (0, 0);
+    // At the start, among the spawns, and again and again while children end.
+    let (rest, ()) = tokio::join!(runtime.quiesce(root.id()), async {
+        while failed < 4 {
+            let Some(Seen::Event(event)) = seen.next().await else { panic!("nothing was seen") };
+            let is_child = event.path.as_str() != "root";
+            ended += usize::from(is_child && matches!(event.what, Observed::Ended { .. }));
+            if matches!(event.what, Observed::TurnStarted { .. }) && !is_child || ended > 3 * failed {
+                failed += 1;
+                runtime.fail_supervisor();
+            }
+        }
+    });
+    let receipt = rest.unwrap();
+    assert!(receipt.at_rest(), "{receipt:?}");
+    assert_eq!(receipt.agents.len(), 13, "no child was made twice");
+    assert_eq!(&*root.outcome().await.unwrap().unwrap().text, "fanout done results=12");
+    verified(&*store, root.id()).await;
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stop_and_a_spawn_that_a_supervisor_did_not_live_to_answer_are_answered_by_the_next() {
     let store = Arc::new(MemoryStore::new());
     let runtime = start(store.clone(), Limits::default()).await;
+    let root = runtime.spawn(spec()).await.unwrap();
+    root.followup("[[FANOUT n=3 tool=subagent leaf=\"tool=linger\"]]").await.unwrap();
+    let stop = runtime.stop(root.id(), Cause::user("enough"), Duration::from_secs(5));
+    let (receipt, other, ()) = tokio::join!(stop, runtime.spawn(spec()), async { runtime.fail_supervisor() });
+    let receipt = receipt.unwrap();
+    assert!(receipt.at_rest(), "{receipt:?}");
+    let other = other.unwrap();
+    other.followup("[[SAY here]]").await.unwrap();
+    runtime.quiesce(other.id()).await.unwrap();
+    assert_eq!(&*other.outcome().await.unwrap().unwrap().text, "here");
+    let stored = runtime.agents(Default::default()).await.unwrap();
+    let roots = stored.iter().filter(|agent| agent.new.header.parent_session.is_none()).count();
+    assert_eq!(roots, 2, "the second root was made once");
+    verified(&*store, root.id()).await;
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_runtime_whose_supervisors_fail_again_and_again_ends_and_its_trees_can_be_opened_again() {
+    let store = Arc::new(MemoryStore::new());
+    let restarts = RestartPolicy { max_restarts: 0, ..RestartPolicy::default() };
+    let runtime = start(store.clone(), Limits { restarts, ..Limits::default() }).await;
     let root = runtime.spawn(spec()).await.unwrap();
     root.followup("[[FANOUT n=3 tool=subagent leaf=\"tool=linger\"]]").await.unwrap();
     let (rest, ()) = tokio::join!(runtime.quiesce(root.id()), async { runtime.fail_supervisor() });

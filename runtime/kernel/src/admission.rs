@@ -82,6 +82,12 @@ impl Admission {
         }
     }
 
+    /// Counts an agent that runs already, whoever let it.
+    pub fn adopt(&mut self, agent: &AgentId) {
+        self.release(agent);
+        self.running.insert(agent.clone());
+    }
+
     /// Lets the next ones run, as far as the limit goes.
     #[must_use]
     pub fn grant(&mut self) -> Vec<AgentId> {

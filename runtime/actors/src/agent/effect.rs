@@ -20,6 +20,8 @@ pub(super) enum Effect {
     Tell(oneshot::Sender<Option<Arc<Outcome>>>),
     /// A turn ended: observers and the supervisor are told.
     TurnEnded(Arc<Outcome>),
+    /// A new supervisor has been asked again for everything, and is told how the last turn came out.
+    Announced(Option<Arc<Outcome>>),
     /// A child's outcome is in this log.
     Delivered { child: AgentId, turn: u32 },
 }
@@ -76,6 +78,11 @@ impl AgentState {
                 let duration_ms = self.shared.chance.now().0.saturating_sub(self.turn_started.0);
                 self.say(Observed::Ended { outcome: Arc::clone(&outcome), duration_ms });
                 self.shared.supervisor.cast(SupervisorMessage::TurnEnded { agent: self.id.clone(), outcome });
+            }
+            Effect::Announced(outcome) => {
+                let (agent, has_slot) = (self.id.clone(), self.slot == SlotState::Held);
+                // It has handled one message more, so it says again, behind this, whether it is at rest.
+                self.shared.supervisor.cast(SupervisorMessage::Announced { agent, outcome, has_slot });
             }
             Effect::Delivered { child, turn } => {
                 self.shared.supervisor.cast(SupervisorMessage::Delivered { child, turn });

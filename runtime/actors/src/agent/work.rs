@@ -86,12 +86,42 @@ impl AgentState {
         }
         if self.slot == SlotState::None {
             self.slot = SlotState::Asked;
-            let resuming = want != Want::Slot;
-            self.asks += 1;
-            let (agent, ask) = (self.id.clone(), self.asks);
-            self.shared.supervisor.cast(SupervisorMessage::AskSlot { agent, resuming, ask });
+            self.ask_slot();
         }
         false
+    }
+
+    fn ask_slot(&mut self) {
+        self.asks += 1;
+        let (agent, resuming, ask) = (self.id.clone(), self.agent.turn().open().is_some(), self.asks);
+        self.shared.supervisor.cast(SupervisorMessage::AskSlot { agent, resuming, ask });
+    }
+
+    /// Asks a new supervisor again for all that the one before it was asked for, and tells it then how things stand.
+    pub(super) fn announce(&mut self, myself: &ActorRef<AgentMessage>) {
+        let tasks: Vec<Want> = self.tasks.keys().copied().collect();
+        let is_delegated = |state: &Self, key: CallKey| {
+            let call = state.agent.call(key).filter(|_| !state.judging.contains(&key));
+            call.is_some_and(|call| delegation::is_delegation(&call.name))
+        };
+        for want in &tasks {
+            if let Want::Run(key) = *want
+                && is_delegated(self, key)
+            {
+                self.delegate(myself, key, true);
+            }
+        }
+        for want in tasks {
+            if let Want::Stop(call) = want
+                && is_delegated(self, call)
+            {
+                self.shared.supervisor.cast(SupervisorMessage::StopCall { parent: self.id.clone(), call });
+            }
+        }
+        if self.slot == SlotState::Asked {
+            self.ask_slot();
+        }
+        self.follow(super::Effect::Announced(self.agent.outcome().cloned()));
     }
 
     /// Gives the slot back while all that the turn does is wait for others, and when it is over.
@@ -155,7 +185,7 @@ impl AgentState {
         let Some(call) = self.pipeline_call(key) else { return Task::Delegated };
         let is_delegation = delegation::is_delegation(&call.name);
         if is_delegation && self.profile.call_hooks.is_empty() {
-            self.delegate(myself, key);
+            self.delegate(myself, key, false);
             return Task::Delegated;
         }
         self.cancels.insert(key, call.cancel.clone());
@@ -189,14 +219,15 @@ impl AgentState {
     /// Hooks have let a call for other agents pass, or there are none.
     pub(super) fn call_judged(&mut self, myself: &ActorRef<AgentMessage>, key: CallKey) {
         if self.judging.remove(&key) {
-            self.delegate(myself, key);
+            self.delegate(myself, key, false);
         }
     }
 
-    fn delegate(&mut self, myself: &ActorRef<AgentMessage>, key: CallKey) {
+    /// Asks others to perform a call, perhaps not for the first time.
+    fn delegate(&mut self, myself: &ActorRef<AgentMessage>, key: CallKey, is_again: bool) {
         let Some(call) = self.agent.call(key).cloned() else { return };
         let started = match &*call.name {
-            SUBAGENT => self.start_subagent(key, &call.id, &call.arguments),
+            SUBAGENT => self.start_subagent(key, &call.id, &call.arguments, is_again),
             _ => self.start_wait(key, &call.arguments),
         };
         if let Err(report) = started {
@@ -217,6 +248,7 @@ impl AgentState {
         key: CallKey,
         id: &impresario_kernel::CallId,
         arguments: &str,
+        is_again: bool,
     ) -> Result<(), Box<CallReport>> {
         self.may_use(SUBAGENT)?;
         let args: SubagentArgs = delegation::parse(SUBAGENT, arguments)?;
@@ -227,7 +259,7 @@ impl AgentState {
         let (parent, call, call_id) = (self.id.clone(), key, id.clone());
         // A fork costs the same whatever the length of the log: the child shares it.
         let prefix = self.agent.clone();
-        let spawn = Spawn { parent, call, call_id, args, profile: self.profile.clone(), prefix };
+        let spawn = Spawn { parent, call, call_id, args, profile: Arc::clone(&self.profile), prefix, is_again };
         self.shared.supervisor.cast(SupervisorMessage::Spawn(Box::new(spawn)));
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use impresario_kernel::event::QueueRule;
-use impresario_kernel::{Agent, AgentId, Cause, Outcome, OutcomeKind, Seq, TurnEnd};
+use impresario_kernel::{Agent, AgentId, Cause, Seq};
 use ractor::ActorId;
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
@@ -65,10 +65,11 @@ impl SupervisorState {
         if self.trees.contains_key(&id) {
             return Ok(id);
         }
+        self.shared.roots().insert(id.clone(), Arc::clone(&profile));
         let mut state = TreeState::new(&self.shared, tree, tree_next);
-        for (other, profile, outcome) in others {
+        for (other, outcome) in others {
             self.root_of.insert(other.clone(), id.clone());
-            state.add(other, profile, outcome, false);
+            state.add(other, Arc::clone(&profile), outcome, false);
         }
         self.trees.insert(id.clone(), state);
         self.root_of.insert(id.clone(), id.clone());
@@ -82,11 +83,12 @@ impl SupervisorState {
     /// failed too often.
     pub(super) fn actor_failed(&mut self, actor: ActorId) {
         let Some(id) = self.actors.remove(&actor) else { return };
+        self.has_announced(&id);
         self.return_slot(&id);
         let Some(tree) = self.tree_of(&id) else { return };
         tree.set_rest(&id, None);
         tree.waits.retain(|wait| wait.parent != id);
-        let Some(profile) = tree.agents.get(&id).map(|entry| entry.profile.clone()) else { return };
+        let Some(profile) = tree.agents.get(&id).map(|entry| Arc::clone(&entry.profile)) else { return };
         let panics = tree.count_panic(&id);
         let Some(delay) = self.shared.limits.restarts.delay(panics) else {
             return self.revived(id.clone(), Err(Error::GaveUp { agent: id, panics }));
@@ -96,7 +98,10 @@ impl SupervisorState {
         let reader = tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(delay)).await;
             let agent = match shared.journal.flush().await {
-                Ok(Ok(())) => recovery::contained(&revived, recovery::read(&shared, &revived, profile.spec)).await,
+                Ok(Ok(())) => {
+                    let read = || recovery::read(&shared, &revived, Arc::clone(&profile.spec));
+                    recovery::contained(&revived, recovery::patiently(read)).await
+                }
                 Ok(Err(error)) => Err(error.into()),
                 Err(_) => Err(Error::Closed),
             };
@@ -136,12 +141,9 @@ impl SupervisorState {
                 let children = tree.tree.node(&id).map(|node| node.children.clone()).unwrap_or_default();
                 tree.undelivered.retain(|(child, _)| !children.contains(child));
                 let root = tree.tree.root().clone();
-                let spent = outcome.as_ref().map(|outcome| outcome.spent).unwrap_or_default();
-                let turn = outcome.map_or(1, |outcome| outcome.turn + 1);
-                let (kind, end, text) = (OutcomeKind::Crashed, TurnEnd::Interrupted, Arc::from(""));
                 self.shared.router.disconnect(&id);
                 // Its parent must not wait for ever.
-                self.turn_ended(&id, Arc::new(Outcome { turn, kind, end, text, spent }));
+                self.turn_ended(&id, Arc::new(recovery::crashed(outcome.as_deref())));
                 self.check_rest(&root);
             }
         }

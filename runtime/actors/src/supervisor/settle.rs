@@ -15,6 +15,9 @@ impl SupervisorState {
         let Some(tree) = self.tree_of(agent) else { return };
         let turn = outcome.turn;
         tree.settle(agent, outcome);
+        if tree.announcing.is_some() {
+            return;
+        }
         let Some(parent) = tree.tree.node(agent).and_then(|node| node.parent.clone()) else { return };
         if tree.agents.get(&parent).is_none_or(|entry| !entry.is_live) {
             // Nobody is there to take it; the next opening hands it on.
@@ -38,7 +41,7 @@ impl SupervisorState {
     }
 
     /// Hands a child's outcome to its parent, as the result of `call` or as a message.
-    fn send_settled(&mut self, parent: &AgentId, child: &AgentId, call: Option<CallKey>) {
+    pub(super) fn send_settled(&mut self, parent: &AgentId, child: &AgentId, call: Option<CallKey>) {
         let Some(tree) = self.tree_of(child) else { return };
         let Some(settled) = tree.settled(child) else { return };
         let wakes = !tree.tree.is_stopped(parent);
@@ -85,6 +88,8 @@ impl SupervisorState {
             let _ = self.shared.router.tell(&parent, AgentMessage::CallEnded { call, report });
             return;
         }
+        // The same one may be asked for again behind a supervisor that failed.
+        tree.waits.retain(|wait| wait.parent != parent || wait.call != call);
         tree.waits.push(wait);
         self.end_waits(&parent);
         let Some(tree) = self.tree_of(&parent) else { return };
@@ -102,8 +107,8 @@ impl SupervisorState {
     }
 
     /// Answers the waits of `parent` that are over.
-    fn end_waits(&mut self, parent: &AgentId) {
-        let Some(tree) = self.tree_of(parent) else { return };
+    pub(super) fn end_waits(&mut self, parent: &AgentId) {
+        let Some(tree) = self.tree_of(parent).filter(|tree| tree.announcing.is_none()) else { return };
         let waits = std::mem::take(&mut tree.waits);
         let (over, open): (Vec<_>, Vec<_>) =
             waits.into_iter().partition(|wait| wait.parent == *parent && is_over(tree, wait));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use impresario_kernel::event::{Context, Fact, SubagentDescribed};
 use impresario_kernel::tree::{Ask, SpawnRefused, Tree, TreeLimits};
-use impresario_kernel::{Agent, AgentId, Block, CallReport, Input, Lane, Message, Seq};
+use impresario_kernel::{Agent, AgentId, AgentPath, Block, CallKey, CallReport, Input, Lane, Message, Seq};
 use impresario_seams::{Batch, ForkRef, Head, Observed};
 use ractor::ActorRuntime;
 use serde_json::{Map, json};
@@ -21,12 +21,16 @@ use crate::spec::AgentSpec;
 const TITLE_CHARS: usize = 80;
 
 impl SupervisorState {
-    pub(super) fn spawn_root(&mut self, spec: AgentSpec) -> Result<AgentId, Error> {
+    pub(super) fn spawn_root(&mut self, id: AgentId, spec: AgentSpec) -> Result<AgentId, Error> {
         if let Some(error) = &self.lost {
             return Err(error.clone().into());
         }
-        let id = self.shared.chance.mint();
-        let profile = Profile::root(&self.shared, &id, spec)?;
+        // Asked again behind a supervisor that failed.
+        if self.shared.router.sent(&id).is_some() {
+            return Ok(id);
+        }
+        let profile = Arc::new(Profile::root(&self.shared, &id, spec)?);
+        self.shared.roots().insert(id.clone(), Arc::clone(&profile));
         let tree = TreeState::new(&self.shared, Tree::new(id.clone()), Seq(0));
         self.trees.insert(id.clone(), tree);
         self.be_born(&id, &profile, Newborn { agent: Agent::new(Arc::clone(&profile.spec)), fork: None, first: None });
@@ -34,7 +38,10 @@ impl SupervisorState {
     }
 
     pub(super) fn spawn(&mut self, spawn: Spawn) {
-        let Spawn { parent, call, call_id, args, profile, prefix } = spawn;
+        let Spawn { parent, call, call_id, args, profile, prefix, is_again } = spawn;
+        if is_again && let Some(child) = self.child_asked_for(&parent, &call_id) {
+            return self.asked_again(&child, &parent, call, args.background);
+        }
         let limits =
             TreeLimits { depth: self.shared.limits.depth_max, descendants: self.shared.limits.descendants_max };
         let child = self.shared.chance.mint();
@@ -62,7 +69,7 @@ impl SupervisorState {
         if !args.background {
             tree.answers(&child, &parent, call);
         }
-        let profile = profile.child(&self.shared, path.clone(), parent.clone(), &args);
+        let profile = Arc::new(profile.child(&self.shared, path.clone(), parent.clone(), &args));
         let (agent, fork) = match args.context {
             Context::Fresh => (Agent::new(Arc::clone(&profile.spec)), None),
             // Its call is being run, so the asking agent can be forked.
@@ -79,14 +86,20 @@ impl SupervisorState {
             tree.record(&shared, Fact::TreePublished(published));
         }
         if args.background {
-            let text = format!("[{path} started · agent {child}]\nIt runs in the background; its answer will come.");
-            let meta = Some(json!({"agent": child, "path": path}));
-            let report = CallReport { content: vec![Block::text(text)], meta, ..CallReport::default() };
-            let _ = self.shared.router.tell(&parent, AgentMessage::CallEnded { call, report });
+            self.tell_started(&child, &path, &parent, call);
         }
     }
 
-    fn refuse(&self, parent: &AgentId, call: impresario_kernel::CallKey, refused: &SpawnRefused) {
+    /// Answers the call for a child that runs in the background.
+    pub(super) fn tell_started(&self, child: &AgentId, path: &AgentPath, parent: &AgentId, call: CallKey) {
+        let text = format!("[{path} started · agent {child}]\nIt runs in the background; its answer will come.");
+        let meta = Some(json!({"agent": child, "path": path}));
+        let report = CallReport { content: vec![Block::text(text)], meta, ..CallReport::default() };
+        // The parent waits for this call.
+        let _ = self.shared.router.tell(parent, AgentMessage::CallEnded { call, report });
+    }
+
+    fn refuse(&self, parent: &AgentId, call: CallKey, refused: &SpawnRefused) {
         if let SpawnRefused::Depth { limit, .. } | SpawnRefused::Descendants { limit } = refused {
             let name = if matches!(refused, SpawnRefused::Depth { .. }) { "depth" } else { "descendants" };
             let max = u64::from(*limit);
@@ -98,7 +111,7 @@ impl SupervisorState {
     }
 
     /// Writes the beginning of a session and starts its actor.
-    fn be_born(&mut self, id: &AgentId, profile: &Profile, newborn: Newborn) {
+    fn be_born(&mut self, id: &AgentId, profile: &Arc<Profile>, newborn: Newborn) {
         let Newborn { mut agent, fork, first } = newborn;
         let at = self.shared.chance.now();
         let first_text = first.as_ref().map(|message| message.text()).unwrap_or_default();
@@ -114,21 +127,21 @@ impl SupervisorState {
         let head = Head { title: title.clone(), ..Head::default() };
         self.root_of.insert(id.clone(), profile.birth.root.clone());
         let start = Start { durable: Seq(0), title, message: AgentMessage::Start };
-        self.start_actor(id, profile.clone(), agent, start);
+        self.start_actor(id, Arc::clone(profile), agent, start);
         // Behind the actor's start, so that it hears when this is durable.
         let batch = Batch { session: id.clone(), create, events, head };
         self.shared.journal.append(batch);
     }
 
     /// Starts the actor of an agent that is not live.
-    pub(super) fn start_actor(&mut self, id: &AgentId, profile: Profile, agent: Agent, start: Start) {
+    pub(super) fn start_actor(&mut self, id: &AgentId, profile: Arc<Profile>, agent: Agent, start: Start) {
         let context = profile.birth.context;
         let started = Observed::Started { label: profile.label.clone(), context, model: profile.model() };
         let outcome = agent.outcome().cloned();
         let init = AgentInit {
             shared: Arc::clone(&self.shared),
             id: id.clone(),
-            profile: profile.clone(),
+            profile: Arc::clone(&profile),
             agent,
             durable: start.durable,
             title: start.title,
@@ -140,8 +153,7 @@ impl SupervisorState {
             return;
         };
         self.actors.insert(actor.get_id(), id.clone());
-        let standing = (profile.birth.root.clone(), profile.birth.path.clone());
-        self.shared.router.connect(id, standing, actor);
+        self.shared.router.connect(id, Arc::clone(&profile), actor);
         if let Some(tree) = self.tree_of(id) {
             tree.add(id.clone(), profile, outcome, true);
         }

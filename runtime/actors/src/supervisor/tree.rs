@@ -39,13 +39,16 @@ pub(crate) struct TreeState {
     pub(super) refused: u32,
     /// How many live agents are not at rest.
     pub(super) busy: usize,
+    /// Behind a supervisor that failed, who has not told yet how it stands. Until all have, no turn is let run and no
+    /// outcome is handed on.
+    pub(super) announcing: Option<BTreeSet<AgentId>>,
     /// How often in a row the actor of an agent panicked.
     panics: HashMap<AgentId, u32>,
 }
 
 /// What is known of one agent.
 pub(super) struct Entry {
-    pub(super) profile: Profile,
+    pub(super) profile: Arc<Profile>,
     /// How many messages it had handled when it said that it was at rest; `None` while it is not.
     pub(super) rests: Option<u64>,
     pub(super) is_live: bool,
@@ -75,7 +78,7 @@ pub(super) struct Stopped {
     /// The number of the stop.
     pub(super) stop: u64,
     /// To be dropped when it is.
-    pub(super) halt: Option<Halt>,
+    pub(super) halt: Option<Arc<Halt>>,
 }
 
 impl Waiter {
@@ -87,6 +90,7 @@ impl Waiter {
 impl TreeState {
     pub(super) fn new(shared: &Shared, tree: Tree, next: Seq) -> Self {
         Self {
+            announcing: None,
             panics: HashMap::new(),
             tree,
             next,
@@ -116,7 +120,7 @@ impl TreeState {
     }
 
     /// Adds a live agent; it is busy until it says otherwise.
-    pub(super) fn add(&mut self, id: AgentId, profile: Profile, outcome: Option<Arc<Outcome>>, is_live: bool) {
+    pub(super) fn add(&mut self, id: AgentId, profile: Arc<Profile>, outcome: Option<Arc<Outcome>>, is_live: bool) {
         self.busy += usize::from(is_live);
         if let Some(parent) = profile.birth.parent.clone().filter(|_| is_live && outcome.is_none()) {
             self.unsettled.entry(parent).or_default().insert(id.clone());
@@ -170,6 +174,11 @@ impl TreeState {
         self.panics.remove(agent);
     }
 
+    /// Who waits for children, perhaps more than once.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = AgentId> {
+        self.waits.iter().map(|wait| wait.parent.clone())
+    }
+
     /// Whether a live child of `parent` has not come to an end yet.
     pub(super) fn has_unsettled(&self, parent: &AgentId) -> bool {
         self.unsettled.get(parent).is_some_and(|children| !children.is_empty())
@@ -192,7 +201,7 @@ impl TreeState {
 
     /// Nothing that the waiter asks about runs, waits to run, is on its way, or is still to be written.
     pub(super) fn is_at_rest(&self, waiter: &mut Waiter, router: &Router) -> bool {
-        if self.durable < self.next {
+        if self.durable < self.next || self.announcing.is_some() {
             return false;
         }
         let restless = |id: &AgentId| {
