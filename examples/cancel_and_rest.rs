@@ -12,12 +12,12 @@ use impresario::kernel::Cause;
 use impresario::models::scripted::ScriptedModel;
 use impresario::seams::Observed;
 use impresario::stores::MemoryStore;
-use impresario::{AgentSpec, Options, Runtime, Seen};
+use impresario::{AgentSpec, Runtime, Seen};
 
 #[tokio::main]
 async fn main() -> impresario::Result<()> {
     let store = Arc::new(MemoryStore::new());
-    let runtime = Runtime::start(Options::new(store).model(ScriptedModel::builtin())).await?;
+    let runtime = Runtime::builder(store).model(ScriptedModel::builtin()).build().await?;
     let mut seen = runtime.subscribe();
     let lead = runtime.spawn(AgentSpec::new("scripted", "builtin", ".")).await?;
     // Three children that would think for an hour each.

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use impresario::models::scripted::ScriptedModel;
 use impresario::seams::Observed;
 use impresario::stores::MemoryStore;
-use impresario::{AgentSpec, Options, Runtime, Seen};
+use impresario::{AgentSpec, Runtime, Seen};
 
 #[tokio::main]
 async fn main() -> impresario::Result<()> {
-    let options =
-        Options::new(Arc::new(MemoryStore::new())).model(ScriptedModel::builtin()).tools(impresario::tools::all());
-    let runtime = Runtime::start(options).await?;
+    let builder =
+        Runtime::builder(Arc::new(MemoryStore::new())).model(ScriptedModel::builtin()).tools(impresario::tools::all());
+    let runtime = builder.build().await?;
     let mut seen = runtime.subscribe();
 
     let lead = runtime.spawn(AgentSpec::new("scripted", "builtin", ".")).await?;

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use impresario::models::scripted::ScriptedModel;
 use impresario::stores::MemoryStore;
-use impresario::{AgentSpec, Options, Runtime};
+use impresario::{AgentSpec, Runtime};
 
 #[tokio::main]
 async fn main() -> impresario::Result<()> {
     let store = Arc::new(MemoryStore::new());
-    let runtime = Runtime::start(Options::new(store).model(ScriptedModel::builtin())).await?;
+    let runtime = Runtime::builder(store).model(ScriptedModel::builtin()).build().await?;
     let agent = runtime.spawn(AgentSpec::new("scripted", "builtin", ".")).await?;
 
     // Read at the next step, whenever that is; opens nothing by itself.

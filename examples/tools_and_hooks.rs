@@ -14,7 +14,7 @@ use impresario::seams::{Hook, HookCall, Point, StepProposed, StepVerdict, ToolEr
 use impresario::stores::MemoryStore;
 use impresario::tools::FunctionTool;
 use impresario::tools::schemars::{self, JsonSchema};
-use impresario::{AgentSpec, Options, Runtime};
+use impresario::{AgentSpec, Runtime};
 use serde::Deserialize;
 
 #[derive(Deserialize, JsonSchema)]
@@ -76,12 +76,13 @@ async fn main() -> impresario::Result<()> {
             None => Err(ToolError::new("b must not be 0")),
         }
     });
-    let options = Options::new(Arc::new(MemoryStore::new()))
+    let runtime = Runtime::builder(Arc::new(MemoryStore::new()))
         .model(ScriptedModel::builtin())
         .tool(Arc::new(divide))
         .hook(NoSevens)
-        .hook(NoPasswords);
-    let runtime = Runtime::start(options).await?;
+        .hook(NoPasswords)
+        .build()
+        .await?;
 
     let agent = runtime.spawn(AgentSpec::new("scripted", "builtin", ".")).await?;
     for b in [3, 0, 7] {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use impresario_actors::{AgentSpec, Options, Runtime};
+use impresario_actors::{AgentSpec, Runtime};
 use impresario_kernel::{Cause, OutcomeKind};
 use impresario_models::scripted::{Answer, ScriptedModel};
 use impresario_stores::MemoryStore;
@@ -46,8 +46,7 @@ fn run(seed: u64, counts: &Counts) {
                 if view.scope().step == 1 { Answer::calls("", calls) } else { Answer::text("done") }
             })
         };
-        let options = Options::new(Arc::new(MemoryStore::new())).model(model).seeded(seed);
-        let runtime = Runtime::start(options).await.unwrap();
+        let runtime = Runtime::builder(Arc::new(MemoryStore::new())).model(model).seeded(seed).build().await.unwrap();
         let root = runtime.spawn(AgentSpec::new("scripted", "sim", std::env::temp_dir())).await.unwrap();
         root.followup("delegate").await.unwrap();
         for _ in 0..dice.below(90) {

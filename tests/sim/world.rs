@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use impresario_actors::{AgentHandle, AgentSpec, Error, Limits, Options, Receipt, Runtime};
+use impresario_actors::{AgentHandle, AgentSpec, Error, Limits, Receipt, Runtime};
 use impresario_kernel::{AgentId, Cause, MessageId};
 use impresario_seams::{SessionFilter, Store};
 
@@ -247,12 +247,14 @@ impl World {
 
 async fn start(seed: u64, crashes: u64, store: &Arc<Unsteady>, model: Counted) -> Runtime {
     let store: Arc<dyn Store> = Arc::clone(store) as _;
-    let options = Options::new(store)
+    Runtime::builder(store)
         .model(model)
         .tools(tools())
         .limits(limits(seed))
-        .seeded(seed.wrapping_add(crashes.wrapping_mul(0x1_0000_0001)));
-    Runtime::start(options).await.unwrap()
+        .seeded(seed.wrapping_add(crashes.wrapping_mul(0x1_0000_0001)))
+        .build()
+        .await
+        .unwrap()
 }
 
 fn limits(seed: u64) -> Limits {

@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::TryStreamExt;
+use futures::{Stream, TryStreamExt};
 use impresario_kernel::event::QueueRule;
-use impresario_kernel::{AgentId, Cause, Lane, Message, MessageId, Outcome, Seq};
+use impresario_kernel::{AgentId, Cause, Event, Lane, Message, MessageId, Outcome, Seq};
 use tokio::sync::oneshot;
 
 use crate::agent::{AgentMessage, Delivery};
 use crate::error::Error;
+use crate::follow::follow;
 use crate::router::Presence;
 use crate::shared::Shared;
 
@@ -100,6 +101,16 @@ impl AgentHandle {
     pub async fn transcript(&self) -> Result<Vec<Arc<Message>>, Error> {
         let events: Vec<_> = self.shared.store.read(self.id.clone(), Seq(0)).try_collect().await?;
         Ok(events.iter().filter_map(|event| event.fact.message().cloned()).collect())
+    }
+
+    /// The events of the agent's log from `from` on, each as soon as it is durable; [`Seq`]`(0)` begins with what it
+    /// inherited. It ends with the runtime, everything read. However slow its reader is, nobody waits for it and it misses
+    /// nothing: it reads the store. For words as a model says them, see [`crate::Runtime::subscribe`].
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store cannot be read; the next item tries again from there.
+    pub fn subscribe(&self, from: Seq) -> impl Stream<Item = Result<Arc<Event>, Error>> + Send + Unpin + 'static {
+        follow(&self.shared, &self.id, from)
     }
 
     async fn deliver(&self, id: MessageId, lane: Lane, wakes: bool, text: &str) -> Result<MessageId, Error> {

@@ -21,6 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::address::Address;
 use crate::agent::AgentMessage;
+use crate::follow::Followers;
 use crate::shared::{Shared, panic_text};
 use crate::supervisor::SupervisorMessage;
 
@@ -39,6 +40,8 @@ const COMMIT_MAX: usize = 4096;
 /// What is to be written, and who writes it.
 #[derive(Default)]
 pub(crate) struct Journal {
+    /// Who reads logs while they grow.
+    pub(crate) followers: Followers,
     book: Mutex<Book>,
     pub(crate) writer: Address<JournalMessage>,
 }
@@ -213,6 +216,7 @@ impl WriterState {
             }
         }
         for (session, until) in watermarks {
+            self.shared.journal.followers.grew(session);
             if session.is_tree_log() {
                 self.shared.supervisor.cast(SupervisorMessage::TreeDurable { log: session.clone(), until });
             } else {

@@ -2,10 +2,12 @@
 
 mod address;
 mod agent;
+mod builder;
 mod chance;
 mod delegation;
 mod error;
 mod feed;
+mod follow;
 mod halts;
 mod handle;
 mod hooks;
@@ -23,10 +25,11 @@ mod shared;
 mod spec;
 mod supervisor;
 
+pub use builder::RuntimeBuilder;
 pub use error::Error;
 pub use feed::{Seen, Subscription};
 pub use handle::AgentHandle;
 pub use limits::Limits;
 pub use receipt::{AgentEnd, Receipt};
-pub use runtime::{Options, Runtime};
+pub use runtime::Runtime;
 pub use spec::AgentSpec;

@@ -25,7 +25,8 @@ pub struct Limits {
     pub calls_max: Option<u64>,
     /// How long a turn may take, in milliseconds, looked at between its steps; `None` is no limit.
     pub wall_ms_max: Option<u64>,
-    /// How often an agent whose actor panics is started again. With its last restart spent it has crashed for good.
+    /// How often an agent whose actor panics is started again, if its [`crate::AgentSpec::restarts`] says nothing else, and
+    /// a supervisor that does. With its last restart spent it has crashed for good.
     pub restarts: RestartPolicy,
     /// How long one message may be, in bytes.
     pub message_bytes_max: usize,

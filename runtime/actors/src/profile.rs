@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use impresario_kernel::event::{Authority, Birth, Context, RequestConfig, RequestHeader, ToolSchema, Tools};
-use impresario_kernel::{Access, AgentId, AgentPath, Overlap, RetryPolicy, Spec, TurnLimits};
+use impresario_kernel::{Access, AgentId, AgentPath, Overlap, RestartPolicy, RetryPolicy, Spec, TurnLimits};
 use serde_json::Map;
 
 use crate::delegation::{self, SubagentArgs};
@@ -28,6 +28,7 @@ pub(crate) struct Profile {
     pub(crate) birth: Birth,
     pub(crate) label: String,
     pub(crate) dir: PathBuf,
+    pub(crate) restarts: RestartPolicy,
     pub(crate) hooks: Hooks,
     /// Those of them that look at calls.
     pub(crate) call_hooks: Hooks,
@@ -70,7 +71,8 @@ impl Profile {
         let hooks: Hooks = shared.hooks.iter().chain(&spec.hooks).cloned().collect();
         let call_hooks = hooks.iter().filter(|hook| hook.judges_calls()).cloned().collect();
         let kernel_spec = kernel_spec(shared, Arc::new(header), &birth, &hooks);
-        Ok(Self { spec: kernel_spec, birth, label: spec.label, dir, hooks, call_hooks })
+        let restarts = spec.restarts.unwrap_or(shared.limits.restarts);
+        Ok(Self { spec: kernel_spec, birth, label: spec.label, dir, restarts, hooks, call_hooks })
     }
 
     /// A child's. Nothing in it is wider than its parent's.

@@ -129,7 +129,7 @@ impl RootState {
             return;
         }
         tracing::error!("the supervisor failed again and again; the runtime ends, its sessions can be opened again");
-        self.shared.router.close();
+        self.shared.close();
         myself.stop(Some("the supervisor failed".into()));
     }
 }

@@ -1,116 +1,26 @@
 //! The front door.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use impresario_kernel::{AgentId, Cause};
-use impresario_seams::{Approver, Hook, Model, SessionFilter, SessionInfo, Store, Tool};
+use impresario_seams::{SessionFilter, SessionInfo, Store};
 use ractor::{Actor, ActorRef};
 use tokio::sync::oneshot;
 
-use crate::address::Address;
-use crate::chance::Chance;
+use crate::builder::RuntimeBuilder;
 use crate::error::Error;
-use crate::feed::{Feed, Subscription};
+use crate::feed::Subscription;
 use crate::handle::AgentHandle;
-use crate::journal::Journal;
-use crate::limits::Limits;
 use crate::receipt::Receipt;
 use crate::root::{Root, RootMessage};
-use crate::router::Router;
 use crate::shared::Shared;
 use crate::spec::AgentSpec;
 use crate::supervisor::{Stop, SupervisorMessage};
 
 /// How long a shutdown waits for what runs.
 const DRAIN: Duration = Duration::from_secs(30);
-
-/// What a runtime is made of.
-#[derive(Clone)]
-pub struct Options {
-    /// Where logs live.
-    pub store: Arc<dyn Store>,
-    /// The providers.
-    pub models: Vec<Arc<dyn Model>>,
-    /// The tools, delegation apart: that is the runtime's own.
-    pub tools: Vec<Arc<dyn Tool>>,
-    /// Who answers questions; without one they are answered no.
-    pub approver: Option<Arc<dyn Approver>>,
-    /// Who looks at calls on their way, in the order in which they are asked.
-    pub hooks: Vec<Arc<dyn Hook>>,
-    /// The bounds.
-    pub limits: Limits,
-    /// Set to take time, ids, jitter and the order in which messages are handled from a seed; see [`Options::seeded`].
-    pub seed: Option<u64>,
-}
-
-impl Options {
-    /// On `store`, with nothing else yet.
-    pub fn new(store: Arc<dyn Store>) -> Self {
-        Self {
-            store,
-            models: vec![],
-            tools: vec![],
-            approver: None,
-            hooks: vec![],
-            limits: Limits::default(),
-            seed: None,
-        }
-    }
-
-    /// Adds a provider.
-    #[must_use]
-    pub fn model(mut self, model: impl Model) -> Self {
-        self.models.push(Arc::new(model));
-        self
-    }
-
-    /// Adds a tool.
-    #[must_use]
-    pub fn tool(mut self, tool: Arc<dyn Tool>) -> Self {
-        self.tools.push(tool);
-        self
-    }
-
-    /// Adds tools.
-    #[must_use]
-    pub fn tools(mut self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
-        self.tools.extend(tools);
-        self
-    }
-
-    /// Says who answers questions.
-    #[must_use]
-    pub fn approver(mut self, approver: impl Approver) -> Self {
-        self.approver = Some(Arc::new(approver));
-        self
-    }
-
-    /// Adds a hook behind those that are there.
-    #[must_use]
-    pub fn hook(mut self, hook: impl Hook) -> Self {
-        self.hooks.push(Arc::new(hook));
-        self
-    }
-
-    /// Takes time from tokio's clock, ids and jitter from `seed`, and lets it say in which order actors handle their
-    /// messages: each seed is another run of the same work. On one thread, with tokio's clock paused and a store in
-    /// memory, the same seed gives the same logs, byte by byte.
-    #[must_use]
-    pub fn seeded(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
-        self
-    }
-
-    /// Sets the bounds.
-    #[must_use]
-    pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
-        self
-    }
-}
 
 /// Trees of agents. Dropping it without [`Runtime::shutdown`] equals a crash, which loses nothing that was accepted.
 pub struct Runtime {
@@ -119,27 +29,14 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Starts the actors and takes the store's lease.
-    pub async fn start(options: Options) -> Result<Self, Error> {
-        let lease = options.store.lease().await?;
-        let models: BTreeMap<_, _> =
-            options.models.into_iter().map(|model| (model.provider().to_owned(), model)).collect();
-        let shared = Arc::new(Shared {
-            store: options.store,
-            lease,
-            models,
-            tools: options.tools,
-            approver: options.approver,
-            hooks: options.hooks,
-            limits: options.limits,
-            journal: Journal::default(),
-            supervisor: Address::default(),
-            router: Router::default(),
-            roots: Mutex::default(),
-            halts: Arc::default(),
-            feed: Feed::new(),
-            chance: Chance::new(options.seed),
-        });
+    /// What a runtime on `store` is made of, with nothing else yet; [`RuntimeBuilder::build`] starts it.
+    pub fn builder(store: Arc<dyn Store>) -> RuntimeBuilder {
+        RuntimeBuilder::new(store)
+    }
+
+    /// Starts the root of all actors.
+    pub(crate) async fn start(shared: Shared) -> Result<Self, Error> {
+        let shared = Arc::new(shared);
         let (root, _) = Root::spawn(None, Root, Arc::clone(&shared)).await.map_err(|_| Error::Closed)?;
         Ok(Self { shared, root })
     }
@@ -215,7 +112,7 @@ impl Runtime {
         let stops = roots.iter().map(|root| self.stop(root, Cause::Disposed, DRAIN));
         futures::future::join_all(stops).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         self.shared.journal.flush().await.map_err(|_| Error::Closed)??;
-        self.shared.router.close();
+        self.shared.close();
         let stopped = self.root.stop_and_wait(Some("shutdown".into()), Some(DRAIN)).await;
         stopped.map_err(|_| Error::Closed)
     }
@@ -267,7 +164,7 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        self.shared.router.close();
+        self.shared.close();
         self.root.stop(Some("dropped".into()));
     }
 }

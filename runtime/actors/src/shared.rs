@@ -39,6 +39,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Nobody comes back any more, and nothing more is written.
+    pub(crate) fn close(&self) {
+        self.router.close();
+        self.journal.followers.close();
+    }
+
     pub(crate) fn roots(&self) -> MutexGuard<'_, BTreeMap<AgentId, Arc<Profile>>> {
         self.roots.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use impresario_kernel::Access;
+use impresario_kernel::{Access, RestartPolicy};
 use impresario_seams::Hook;
 use serde_json::{Map, Value};
 
@@ -28,6 +28,9 @@ pub struct AgentSpec {
     pub tools: Option<Vec<String>>,
     /// What it is for, in a few words.
     pub label: String,
+    /// How often it is started again when its actor panics, and its descendants when theirs do; `None` is the runtime's
+    /// [`crate::Limits::restarts`], [`RestartPolicy::NEVER`] leaves it crashed.
+    pub restarts: Option<RestartPolicy>,
     /// Hooks of its own, asked behind the runtime's; its descendants have them too.
     pub hooks: Vec<Arc<dyn Hook>>,
 }
@@ -45,6 +48,7 @@ impl AgentSpec {
             access: Access::Read,
             tools: None,
             label: "root".into(),
+            restarts: None,
             hooks: vec![],
         }
     }

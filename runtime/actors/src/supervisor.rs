@@ -280,7 +280,7 @@ impl SupervisorState {
 
     /// Nothing can be made durable any more: everybody stops where they are, and whoever waits is told why.
     fn store_lost(&mut self, error: StoreError) {
-        self.shared.router.close();
+        self.shared.close();
         for actor in self.shared.router.actors() {
             actor.stop(Some("the store is lost".into()));
         }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use impresario_actors::{AgentHandle, AgentSpec, Error, Limits, Options, Runtime};
-use impresario_kernel::{Cause, MessageId, OutcomeKind};
+use futures::{Stream, StreamExt};
+use impresario_actors::{AgentHandle, AgentSpec, Error, Limits, Runtime};
+use impresario_kernel::{Cause, Event, Fact, MessageId, OutcomeKind, RestartPolicy, Seq};
 use impresario_models::scripted::{Answer, ScriptedModel, View};
 use impresario_seams::SessionFilter;
 use impresario_stores::MemoryStore;
@@ -23,8 +24,8 @@ fn counts() -> ScriptedModel {
 }
 
 async fn begin(model: ScriptedModel) -> (Runtime, AgentHandle) {
-    let options = Options::new(Arc::new(MemoryStore::new())).model(model).limits(Limits::default());
-    let runtime = Runtime::start(options).await.unwrap();
+    let runtime =
+        Runtime::builder(Arc::new(MemoryStore::new())).model(model).limits(Limits::default()).build().await.unwrap();
     let root = runtime.spawn(AgentSpec::new("scripted", "any", std::env::temp_dir())).await.unwrap();
     (runtime, root)
 }
@@ -72,8 +73,7 @@ async fn what_still_waits_can_be_taken_back_or_replaced() {
 async fn an_interrupt_ends_the_turn_and_the_queue_goes_on() {
     let gate = Arc::new(Semaphore::new(0));
     let model = Gated { gate: Arc::clone(&gate), scripted: counts() };
-    let options = Options::new(Arc::new(MemoryStore::new())).model(model);
-    let runtime = Runtime::start(options).await.unwrap();
+    let runtime = Runtime::builder(Arc::new(MemoryStore::new())).model(model).build().await.unwrap();
     let mut seen = runtime.subscribe();
     let root = runtime.spawn(AgentSpec::new("scripted", "any", std::env::temp_dir())).await.unwrap();
     root.followup("one").await.unwrap();
@@ -131,12 +131,79 @@ async fn handles_outlive_their_runtime_and_say_so() {
 #[tokio::test]
 async fn a_message_over_the_limit_is_refused_with_the_numbers() {
     let limits = Limits { message_bytes_max: 10, ..Limits::default() };
-    let options = Options::new(Arc::new(MemoryStore::new())).model(counts()).limits(limits);
-    let runtime = Runtime::start(options).await.unwrap();
+    let runtime = Runtime::builder(Arc::new(MemoryStore::new())).model(counts()).limits(limits).build().await.unwrap();
     let root = runtime.spawn(AgentSpec::new("scripted", "any", std::env::temp_dir())).await.unwrap();
     let refused = root.followup("eleven byte").await.unwrap_err();
     assert!(refused.to_string().contains("11 bytes and the limit is 10"), "{refused}");
     assert_eq!(refused.code(), "REFUSED");
     let waits = root.inject("short").await.unwrap();
     assert_eq!(root.replace(waits, "eleven byte").await.unwrap_err().code(), "REFUSED");
+}
+
+#[tokio::test]
+async fn a_log_is_followed_from_anywhere_however_slowly_and_to_its_end() {
+    let store = Arc::new(MemoryStore::new());
+    let runtime = Runtime::builder(store.clone()).model(ScriptedModel::builtin()).build().await.unwrap();
+    let agent = runtime.spawn(AgentSpec::new("scripted", "builtin", std::env::temp_dir())).await.unwrap();
+    let (mut early, mut late) = (agent.subscribe(Seq(0)), agent.subscribe(Seq(5)));
+    assert_eq!(early.next().await.unwrap().unwrap().seq, Seq(0));
+    for n in 0..40 {
+        agent.followup(&format!("[[SAY {n}]]")).await.unwrap();
+        agent.wait().await.unwrap();
+    }
+    // It is read only now, and is all there.
+    assert_eq!(late.next().await.unwrap().unwrap().seq, Seq(5));
+    let said = async |events: &mut (dyn Stream<Item = Result<Arc<Event>, Error>> + Send + Unpin)| {
+        let mut said = vec![];
+        let mut next = None;
+        while let Some(event) = events.next().await {
+            let event = event.unwrap();
+            assert!(next.is_none_or(|next| next == event.seq), "a gap before {:?}", event.seq);
+            next = Some(event.next_seq());
+            if let Fact::AssistantMessage(answer) = &event.fact {
+                said.push(answer.message.text());
+            }
+        }
+        said
+    };
+    runtime.shutdown().await.unwrap();
+    let all: Vec<String> = (0..40).map(|n| n.to_string()).collect();
+    assert_eq!(said(&mut early).await, all);
+    assert_eq!(said(&mut late).await, all);
+    assert!(agent.subscribe(Seq(0)).count().await > 40, "what is stored can be read behind the end, too");
+}
+
+#[tokio::test]
+async fn an_event_is_told_to_whoever_follows_when_it_comes() {
+    let runtime = Runtime::builder(Arc::new(MemoryStore::new())).model(ScriptedModel::builtin()).build().await.unwrap();
+    let agent = runtime.spawn(AgentSpec::new("scripted", "builtin", std::env::temp_dir())).await.unwrap();
+    let mut events = agent.subscribe(Seq(0));
+    let follows = tokio::spawn(async move {
+        while let Some(event) = events.next().await {
+            if matches!(event.unwrap().fact, Fact::OutcomeReached(_)) {
+                return true;
+            }
+        }
+        false
+    });
+    agent.followup("[[SAY here]]").await.unwrap();
+    assert!(follows.await.unwrap());
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_that_is_never_to_be_started_again_is_gone_with_its_actor_and_others_are_not() {
+    let store = Arc::new(MemoryStore::new());
+    let runtime = Runtime::builder(store).model(ScriptedModel::builtin()).build().await.unwrap();
+    let spec = AgentSpec::new("scripted", "builtin", std::env::temp_dir());
+    let once = AgentSpec { restarts: Some(RestartPolicy::NEVER), ..spec.clone() };
+    let (once, again) = (runtime.spawn(once).await.unwrap(), runtime.spawn(spec).await.unwrap());
+    runtime.fail_agent(once.id());
+    runtime.fail_agent(again.id());
+    let end = runtime.quiesce(once.id()).await.unwrap();
+    assert_eq!(end.agents[0].outcome, Some(OutcomeKind::Crashed), "{end:?}");
+    assert!(matches!(once.followup("[[SAY here]]").await, Err(Error::Closed)));
+    again.followup("[[SAY here]]").await.unwrap();
+    assert_eq!(&*again.wait().await.unwrap().unwrap().text, "here");
+    runtime.shutdown().await.unwrap();
 }

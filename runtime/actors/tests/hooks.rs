@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use impresario_actors::{AgentSpec, Options, Runtime};
+use impresario_actors::{AgentSpec, Runtime, RuntimeBuilder};
 use impresario_kernel::{Access, Block, Overlap, ToolSchema};
 use impresario_models::scripted::ScriptedModel;
 use impresario_seams::{
@@ -84,10 +84,11 @@ impl Approver for Answers {
 }
 
 /// What the model was told of one call of `echo`, and how often it ran.
-async fn told(options: impl FnOnce(Options) -> Options) -> (String, usize) {
+async fn told(options: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> (String, usize) {
     let echo = Echo::default();
-    let base = Options::new(Arc::new(MemoryStore::new())).model(ScriptedModel::builtin()).tool(Arc::new(echo.clone()));
-    let runtime = Runtime::start(options(base)).await.unwrap();
+    let base =
+        Runtime::builder(Arc::new(MemoryStore::new())).model(ScriptedModel::builtin()).tool(Arc::new(echo.clone()));
+    let runtime = options(base).build().await.unwrap();
     let root = runtime.spawn(AgentSpec::new("scripted", "any", std::env::temp_dir())).await.unwrap();
     root.followup("[[TOOL echo {\"a\":1}]]").await.unwrap();
     let text = root.wait().await.unwrap().unwrap().text.to_string();
@@ -165,8 +166,8 @@ async fn a_hook_that_panics_or_hangs_has_said_no() {
 async fn calls_for_other_agents_are_judged_too() {
     let deny = Says { before: || Verdict::Deny { reason: "no delegation".into() }, ..SILENT };
     for (hook, expected) in [(SILENT, "fanout done results=3"), (deny, "fanout done results=0 failed=3")] {
-        let base = Options::new(Arc::new(MemoryStore::new())).model(ScriptedModel::builtin());
-        let runtime = Runtime::start(base.hook(hook)).await.unwrap();
+        let base = Runtime::builder(Arc::new(MemoryStore::new())).model(ScriptedModel::builtin());
+        let runtime = base.hook(hook).build().await.unwrap();
         let root = runtime.spawn(AgentSpec::new("scripted", "any", std::env::temp_dir())).await.unwrap();
         root.followup("[[FANOUT n=3 tool=subagent]]").await.unwrap();
         runtime.quiesce(root.id()).await.unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
-use impresario_actors::{AgentSpec, Error, Limits, Options, Runtime, Seen, Subscription};
+use impresario_actors::{AgentSpec, Error, Limits, Runtime, Seen, Subscription};
 use impresario_kernel::event::ToolSchema;
 use impresario_kernel::invariant::check_log;
 use impresario_kernel::{
@@ -66,16 +66,13 @@ fn hangs() -> Arc<dyn Tool> {
 }
 
 async fn start(store: Arc<dyn Store>, limits: Limits) -> Runtime {
-    let options = Options {
-        store,
-        models: vec![Arc::new(ScriptedModel::builtin())],
-        tools: vec![panics(), lingers(), hangs()],
-        approver: None,
-        hooks: vec![],
-        limits,
-        seed: None,
-    };
-    Runtime::start(options).await.unwrap()
+    Runtime::builder(store)
+        .model(ScriptedModel::builtin())
+        .tools([panics(), lingers(), hangs()])
+        .limits(limits)
+        .build()
+        .await
+        .unwrap()
 }
 
 fn spec() -> AgentSpec {
@@ -630,7 +627,7 @@ async fn run_calls(limits: Limits, calls: &'static [(&'static str, &'static str)
         }
     });
     let store = Arc::new(MemoryStore::new());
-    let runtime = Runtime::start(Options::new(store.clone()).model(model).limits(limits)).await.unwrap();
+    let runtime = Runtime::builder(store.clone()).model(model).limits(limits).build().await.unwrap();
     let root = runtime.spawn(spec()).await.unwrap();
     root.followup("go").await.unwrap();
     runtime.quiesce(root.id()).await.unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use impresario_actors::{AgentSpec, Options, Runtime};
+use impresario_actors::{AgentSpec, Runtime};
 use impresario_kernel::{Cause, Failure, Message, Outcome, OutcomeKind, Point, RequestConfig, TurnEnd};
 use impresario_models::scripted::{Answer, ScriptedModel};
 use impresario_seams::{
@@ -115,8 +115,7 @@ struct Ran {
 }
 
 async fn run(spy: &Spy, model: ScriptedModel, prompt: &str) -> Ran {
-    let runtime =
-        Runtime::start(Options::new(Arc::new(MemoryStore::new())).model(model).hook(spy.clone())).await.unwrap();
+    let runtime = Runtime::builder(Arc::new(MemoryStore::new())).model(model).hook(spy.clone()).build().await.unwrap();
     let root = runtime.spawn(spec()).await.unwrap();
     root.followup(prompt).await.unwrap();
     runtime.quiesce(root.id()).await.unwrap();
@@ -224,8 +223,8 @@ async fn hooks_that_panic_or_hang_fail_closed_where_they_gate_and_open_where_the
 async fn a_cancel_does_not_wait_for_hooks() {
     for point in [Point::SessionStart, Point::PreStep, Point::Request, Point::TurnStopping] {
         let spy = Slow(Spy { hangs_at: Some(point), ..Spy::default() });
-        let options = Options::new(Arc::new(MemoryStore::new())).model(echo()).hook(spy.clone());
-        let runtime = Runtime::start(options).await.unwrap();
+        let runtime =
+            Runtime::builder(Arc::new(MemoryStore::new())).model(echo()).hook(spy.clone()).build().await.unwrap();
         let root = runtime.spawn(spec()).await.unwrap();
         root.followup("hello").await.unwrap();
         while !spy.0.seen().iter().any(|seen| seen.starts_with(mark(point))) {
@@ -281,15 +280,15 @@ fn mark(point: Point) -> &'static str {
 #[tokio::test]
 async fn a_session_that_is_opened_again_starts_again() {
     let (store, spy) = (Arc::new(MemoryStore::new()), Spy::default());
-    let options = || Options::new(Arc::clone(&store) as Arc<dyn Store>).model(echo()).hook(spy.clone());
-    let runtime = Runtime::start(options()).await.unwrap();
+    let options = || Runtime::builder(Arc::clone(&store) as Arc<dyn Store>).model(echo()).hook(spy.clone());
+    let runtime = options().build().await.unwrap();
     let root = runtime.spawn(spec()).await.unwrap();
     for prompt in ["one", "two"] {
         root.followup(prompt).await.unwrap();
         runtime.quiesce(root.id()).await.unwrap();
     }
     runtime.shutdown().await.unwrap();
-    let runtime = Runtime::start(options()).await.unwrap();
+    let runtime = options().build().await.unwrap();
     let root = runtime.open(root.id(), spec()).await.unwrap();
     root.followup("three").await.unwrap();
     runtime.quiesce(root.id()).await.unwrap();
@@ -353,9 +352,9 @@ impl impresario_seams::Tool for Counter {
 #[tokio::test]
 async fn an_agent_and_its_children_have_its_own_hooks_and_others_do_not() {
     let (hook, tool) = (Twice::default(), Arc::new(Counter::default()));
-    let options =
-        Options::new(Arc::new(MemoryStore::new())).model(ScriptedModel::builtin()).tool(Arc::clone(&tool) as _);
-    let runtime = Runtime::start(options).await.unwrap();
+    let builder =
+        Runtime::builder(Arc::new(MemoryStore::new())).model(ScriptedModel::builtin()).tool(Arc::clone(&tool) as _);
+    let runtime = builder.build().await.unwrap();
     let hooked = runtime.spawn(spec().hook(hook.clone())).await.unwrap();
     hooked.followup("[[FANOUT n=2 tool=subagent leaf=\"tool=count args={}\"]]").await.unwrap();
     runtime.quiesce(hooked.id()).await.unwrap();
@@ -369,11 +368,13 @@ async fn an_agent_and_its_children_have_its_own_hooks_and_others_do_not() {
 #[tokio::test]
 async fn b124_context_that_hooks_add_to_a_result_is_there_in_the_next_step() {
     let spy = Spy { adds: Some("mind the gap"), ..Spy::default() };
-    let options = Options::new(Arc::new(MemoryStore::new()))
+    let runtime = Runtime::builder(Arc::new(MemoryStore::new()))
         .model(ScriptedModel::builtin())
         .tool(Arc::new(Counter::default()))
-        .hook(spy.clone());
-    let runtime = Runtime::start(options).await.unwrap();
+        .hook(spy.clone())
+        .build()
+        .await
+        .unwrap();
     let root = runtime.spawn(spec()).await.unwrap();
     root.followup("[[TOOL count {}]]").await.unwrap();
     runtime.quiesce(root.id()).await.unwrap();

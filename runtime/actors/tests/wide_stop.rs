@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
-use impresario_actors::{AgentSpec, Limits, Options, Runtime};
+use impresario_actors::{AgentSpec, Limits, Runtime};
 use impresario_kernel::{Cause, Chunk, Failure, OutcomeKind};
 use impresario_models::scripted::ScriptedModel;
 use impresario_seams::{ChunkStream, Model, ModelRequest};
@@ -62,8 +62,7 @@ async fn a_thousand_agents_in_mid_stream_are_stopped_with_a_receipt_that_names_e
     let open = Arc::new(AtomicUsize::new(0));
     let limits = Limits { running_max: 2_000, descendants_max: 2_000, ..Limits::default() };
     let model = Endless { lead: ScriptedModel::builtin(), open: Arc::clone(&open) };
-    let options = Options::new(Arc::new(MemoryStore::new())).model(model).limits(limits);
-    let runtime = Runtime::start(options).await.unwrap();
+    let runtime = Runtime::builder(Arc::new(MemoryStore::new())).model(model).limits(limits).build().await.unwrap();
     let root = runtime.spawn(AgentSpec::new("scripted", "any", std::env::temp_dir())).await.unwrap();
     root.followup("[[FANOUT n=999 tool=subagent]]").await.unwrap();
     while open.load(Ordering::SeqCst) < 999 {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use impresario::kernel::{Access, AgentId, Cause, Outcome, OutcomeKind};
-use impresario::seams::{Approver, Store};
-use impresario::{AgentHandle, AgentSpec, Limits, Options, Receipt, Runtime};
+use impresario::seams::Store;
+use impresario::{AgentHandle, AgentSpec, Limits, Receipt, Runtime, RuntimeBuilder};
 use tokio::sync::oneshot;
 
 use crate::approver::TerminalApprover;
@@ -197,11 +197,11 @@ impl Job {
         let began = Instant::now();
         let mut signals = Signals::new()?;
         let start = self.start();
-        let options = self.options()?;
+        let runtime = self.runtime()?;
         if !self.style.quiet && !self.style.json {
             print::say(&self.style.paint.dim(&start.line()));
         }
-        let runtime = Runtime::start(options).await?;
+        let runtime = runtime.build().await?;
         let (screen, mut closed) = Screen::open(self.style, start, runtime.subscribe());
         let mut came = self.drive(&runtime, &mut signals, &mut closed).await;
         let written = match self.write(came.outcome.as_deref()) {
@@ -251,17 +251,14 @@ impl Job {
         }
     }
 
-    fn options(&self) -> Result<Options, Failed> {
+    fn runtime(&self) -> Result<RuntimeBuilder, Failed> {
         let asks = self.asks && self.spec.access == Access::Write;
-        Ok(Options {
-            store: Arc::clone(&self.store),
-            models: vec![backend::model(&self.choice)?],
-            tools: backend::tools(),
-            approver: asks.then(|| Arc::new(TerminalApprover::default()) as Arc<dyn Approver>),
-            hooks: backend::hooks(),
-            limits: self.limits.clone(),
-            seed: None,
-        })
+        let runtime = Runtime::builder(Arc::clone(&self.store))
+            .models([backend::model(&self.choice)?])
+            .tools(backend::tools())
+            .hooks(backend::hooks())
+            .limits(self.limits.clone());
+        Ok(if asks { runtime.approver(TerminalApprover::default()) } else { runtime })
     }
 
     /// Starts the root, waits until its tree is at rest or is to be stopped, and asks how it came out.

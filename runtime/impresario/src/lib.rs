@@ -1,7 +1,25 @@
 //! Run trees of LLM agents that you can bound, stop, kill and resume without losing a result.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use impresario::models::scripted::ScriptedModel;
+//! use impresario::stores::MemoryStore;
+//! use impresario::{AgentSpec, Runtime};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> impresario::Result<()> {
+//! let runtime = Runtime::builder(Arc::new(MemoryStore::new())).model(ScriptedModel::builtin()).build().await?;
+//! let agent = runtime.spawn(AgentSpec::new("scripted", "builtin", ".")).await?;
+//! agent.followup("[[FANOUT n=3 tool=subagent]]").await?;
+//! let receipt = runtime.quiesce(agent.id()).await?;
+//! assert_eq!(receipt.agents.len(), 4);
+//! runtime.shutdown().await
+//! # }
+//! ```
 
 pub use impresario_actors::{
-    AgentEnd, AgentHandle, AgentSpec, Error, Limits, Options, Receipt, Runtime, Seen, Subscription,
+    AgentEnd, AgentHandle, AgentSpec, Error, Limits, Receipt, Runtime, RuntimeBuilder, Seen, Subscription,
 };
 pub use impresario_kernel as kernel;
 pub use impresario_models as models;

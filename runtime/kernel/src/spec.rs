@@ -148,6 +148,9 @@ impl Default for RestartPolicy {
 }
 
 impl RestartPolicy {
+    /// A panic is the end.
+    pub const NEVER: Self = Self { max_restarts: 0, initial_ms: 0, max_ms: 0 };
+
     /// How long to wait after panic number `panics` (from 1) of a row, or `None` to give up.
     pub fn delay(&self, panics: u32) -> Option<u64> {
         match panics {

@@ -90,7 +90,7 @@ impl SupervisorState {
         tree.waits.retain(|wait| wait.parent != id);
         let Some(profile) = tree.agents.get(&id).map(|entry| Arc::clone(&entry.profile)) else { return };
         let panics = tree.count_panic(&id);
-        let Some(delay) = self.shared.limits.restarts.delay(panics) else {
+        let Some(delay) = profile.restarts.delay(panics) else {
             return self.revived(id.clone(), Err(Error::GaveUp { agent: id, panics }));
         };
         let (shared, myself) = (Arc::clone(&self.shared), self.myself.clone());
@@ -171,20 +171,11 @@ mod tests {
     use impresario_seams::{Observed, Store};
     use impresario_stores::MemoryStore;
 
-    use crate::{AgentSpec, Limits, Options, Runtime, Seen};
+    use crate::{AgentSpec, Limits, Runtime, Seen};
 
     /// A runtime on `store`, and a root that was told `prompt`.
     async fn begin(store: &Arc<MemoryStore>, prompt: &str) -> (Runtime, crate::AgentHandle, crate::Subscription) {
-        let options = Options {
-            store: store.clone(),
-            models: vec![Arc::new(ScriptedModel::builtin())],
-            tools: vec![],
-            approver: None,
-            hooks: vec![],
-            limits: Limits::default(),
-            seed: None,
-        };
-        let runtime = Runtime::start(options).await.unwrap();
+        let runtime = Runtime::builder(store.clone()).model(ScriptedModel::builtin()).build().await.unwrap();
         let seen = runtime.subscribe();
         let root = runtime.spawn(AgentSpec::new("scripted", "builtin", std::env::temp_dir())).await.unwrap();
         root.followup(prompt).await.unwrap();

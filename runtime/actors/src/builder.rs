@@ -1,0 +1,131 @@
+//! What a runtime is made of.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use impresario_seams::{Approver, Hook, Model, Store, Tool};
+
+use crate::address::Address;
+use crate::chance::Chance;
+use crate::error::Error;
+use crate::feed::Feed;
+use crate::journal::Journal;
+use crate::limits::Limits;
+use crate::router::Router;
+use crate::runtime::Runtime;
+use crate::shared::Shared;
+
+/// Collects what a runtime is made of; see [`Runtime::builder`].
+#[derive(Clone)]
+#[must_use]
+pub struct RuntimeBuilder {
+    store: Arc<dyn Store>,
+    models: Vec<Arc<dyn Model>>,
+    tools: Vec<Arc<dyn Tool>>,
+    approver: Option<Arc<dyn Approver>>,
+    hooks: Vec<Arc<dyn Hook>>,
+    limits: Limits,
+    seed: Option<u64>,
+}
+
+impl RuntimeBuilder {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        let (models, tools, hooks) = (vec![], vec![], vec![]);
+        Self { store, models, tools, approver: None, hooks, limits: Limits::default(), seed: None }
+    }
+
+    /// Adds a provider.
+    pub fn model(self, model: impl Model) -> Self {
+        self.models([Arc::new(model) as _])
+    }
+
+    /// Adds providers.
+    pub fn models(mut self, models: impl IntoIterator<Item = Arc<dyn Model>>) -> Self {
+        self.models.extend(models);
+        self
+    }
+
+    /// Adds a tool. Those for delegation are the runtime's own.
+    pub fn tool(self, tool: Arc<dyn Tool>) -> Self {
+        self.tools([tool])
+    }
+
+    /// Adds tools.
+    pub fn tools(mut self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Self {
+        self.tools.extend(tools);
+        self
+    }
+
+    /// Says who answers questions; without anybody they are answered no.
+    pub fn approver(mut self, approver: impl Approver) -> Self {
+        self.approver = Some(Arc::new(approver));
+        self
+    }
+
+    /// Adds a hook behind those that are there.
+    pub fn hook(self, hook: impl Hook) -> Self {
+        self.hooks([Arc::new(hook) as _])
+    }
+
+    /// Adds hooks behind those that are there.
+    pub fn hooks(mut self, hooks: impl IntoIterator<Item = Arc<dyn Hook>>) -> Self {
+        self.hooks.extend(hooks);
+        self
+    }
+
+    /// Sets the bounds.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Takes time from tokio's clock, ids and jitter from `seed`, and lets it say in which order actors handle their
+    /// messages: each seed is another run of the same work. On one thread, with tokio's clock paused and a store in
+    /// memory, the same seed gives the same logs, byte by byte.
+    pub fn seeded(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Takes the store's lease and starts the actors.
+    ///
+    /// # Errors
+    /// [`Error::Store`] when the store cannot be had.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub async fn build(self) -> Result<Runtime, Error> {
+        let lease = self.store.lease().await?;
+        let models: BTreeMap<_, _> =
+            self.models.into_iter().map(|model| (model.provider().to_owned(), model)).collect();
+        Runtime::start(Shared {
+            store: self.store,
+            lease,
+            models,
+            tools: self.tools,
+            approver: self.approver,
+            hooks: self.hooks,
+            limits: self.limits,
+            journal: Journal::default(),
+            supervisor: Address::default(),
+            router: Router::default(),
+            roots: Mutex::default(),
+            halts: Arc::default(),
+            feed: Feed::new(),
+            chance: Chance::new(self.seed),
+        })
+        .await
+    }
+}
+
+impl fmt::Debug for RuntimeBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let models: Vec<&str> = self.models.iter().map(|model| model.provider()).collect();
+        f.debug_struct("RuntimeBuilder")
+            .field("store", &self.store.location())
+            .field("models", &models)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
