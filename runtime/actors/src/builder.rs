@@ -1,6 +1,6 @@
 //! What a runtime is made of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
@@ -8,6 +8,7 @@ use impresario_seams::{Approver, Hook, Model, Store, Tool};
 
 use crate::address::Address;
 use crate::chance::Chance;
+use crate::delegation;
 use crate::error::Error;
 use crate::feed::Feed;
 use crate::journal::Journal;
@@ -91,11 +92,15 @@ impl RuntimeBuilder {
     /// Takes the store's lease and starts the actors.
     ///
     /// # Errors
-    /// [`Error::Store`] when the store cannot be had.
+    /// [`Error::Store`] when the store cannot be had, [`Error::Refused`] when two tools or two providers have one name.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
     pub async fn build(self) -> Result<Runtime, Error> {
+        let own = delegation::schemas();
+        let tools: Vec<_> = self.tools.iter().map(|tool| tool.schema()).chain(own).collect();
+        check_names("tools", tools.iter().map(|schema| schema.name.as_str()))?;
+        check_names("providers", self.models.iter().map(|model| model.provider()))?;
         let lease = self.store.lease().await?;
         let models: BTreeMap<_, _> =
             self.models.into_iter().map(|model| (model.provider().to_owned(), model)).collect();
@@ -116,6 +121,15 @@ impl RuntimeBuilder {
             chance: Chance::new(self.seed),
         })
         .await
+    }
+}
+
+/// A name must say which one is meant.
+fn check_names<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<(), Error> {
+    let mut known = BTreeSet::new();
+    match names.into_iter().find(|name| !known.insert(*name)) {
+        Some(name) => Err(Error::Refused(format!("two {what} are called {name:?}; give each a name of its own"))),
+        None => Ok(()),
     }
 }
 

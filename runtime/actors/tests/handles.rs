@@ -70,7 +70,7 @@ async fn what_still_waits_can_be_taken_back_or_replaced() {
 }
 
 #[tokio::test]
-async fn an_interrupt_ends_the_turn_and_the_queue_goes_on() {
+async fn b093_an_interrupt_ends_the_turn_and_whoever_waits_hears_of_what_comes_behind_it() {
     let gate = Arc::new(Semaphore::new(0));
     let model = Gated { gate: Arc::clone(&gate), scripted: counts() };
     let runtime = Runtime::builder(Arc::new(MemoryStore::new())).model(model).build().await.unwrap();

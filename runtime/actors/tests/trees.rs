@@ -172,7 +172,7 @@ async fn agents_in_the_background_are_waited_for_and_told_once() {
 }
 
 #[tokio::test]
-async fn a_fork_sees_its_parents_conversation_without_a_copy() {
+async fn b030_a_fork_sees_its_parents_conversation_without_a_copy() {
     let ran = run("[[FANOUT n=3 tool=subagent context=fork]]").await;
     assert_eq!(ran.text, "fanout done results=3");
     let agents = verified(&*ran.store, &ran.root).await;
@@ -180,6 +180,10 @@ async fn a_fork_sees_its_parents_conversation_without_a_copy() {
     for (info, child) in &agents[1..] {
         let fork = info.new.fork.as_ref().expect("a fork refers to its parent");
         assert_eq!(fork.session, *parent.id());
+        let header = &info.new.header;
+        assert_eq!(header.parent_session.as_ref(), Some(parent.id()));
+        assert_eq!(header.seed_length, Some(fork.until.0));
+        assert_eq!(header.cwd, parent.new.header.cwd);
         assert_eq!(root.messages()[..2], child.messages()[..2]);
         assert_eq!(child.header(), root.header(), "the request starts with the same bytes");
     }

@@ -35,7 +35,7 @@ fn b047_a_call_that_was_not_started_is_repaired_as_not_started() {
 }
 
 #[test]
-fn b048_a_balanced_log_needs_no_repair() {
+fn b028_b048_a_balanced_log_needs_no_repair_and_one_mark() {
     let mut script = Script::told("go");
     script.model(answer("done"));
     assert_eq!(script.crash(), ["session/end-seed"]);
@@ -583,4 +583,92 @@ fn usage_that_no_computer_could_count_is_counted() {
     script.model([text("x"), vec![Chunk::Usage { usage }]].concat());
     script.model([text("y"), vec![Chunk::Usage { usage }]].concat());
     assert_eq!(script.agent.spent().input_tokens, u64::MAX);
+}
+
+#[test]
+fn b041_the_last_of_two_frames_is_the_one_that_holds() {
+    let mut script = Script::told("one");
+    script.model(answer("done"));
+    script.reframe("be long");
+    script.followup("two");
+    script.slot();
+    assert_eq!(script.only("request/header").len(), 2);
+    assert_eq!(script.agent.header().and_then(|header| header.system.as_deref()), Some("be long"));
+    assert_eq!(script.folded().header(), script.agent.header());
+}
+
+#[test]
+fn b042_the_second_todo_list_is_the_list_and_neither_is_a_message() {
+    let list = |said: &[&str]| {
+        let todos: Vec<_> = said.iter().map(|said| serde_json::json!({"content": said, "status": "pending"})).collect();
+        serde_json::from_value(serde_json::json!({"todos": todos})).unwrap()
+    };
+    let mut script = Script::told("go");
+    script.model(vec![call(1, "a", "write"), call(2, "b", "write")]);
+    script.settle_with("a", |report| report.todos = Some(list(&["first", "other"])));
+    script.settle_with("b", |report| report.todos = Some(list(&["second"])));
+    let list: Vec<&str> = script.agent.todos().iter().map(|todo| todo.content.as_str()).collect();
+    assert_eq!(list, ["second"]);
+    assert_eq!(script.folded().todos(), script.agent.todos());
+    let shown = script.agent.messages().iter().map(|message| message.text()).collect::<String>();
+    assert!(!shown.contains("first") && !shown.contains("second"), "{shown}");
+}
+
+#[test]
+fn b049_a_step_that_is_closed_gets_no_more_results() {
+    let mut script = Script::told("go");
+    script.model(vec![call(1, "a", "read")]);
+    script.settle("a");
+    // The process dies between the step and the one after it.
+    let closed = script.agent.log().iter().position(|event| event.fact.kind() == "step/end").unwrap();
+    let kept = script.agent.log().iter().take(closed + 1);
+    let mut agent = impresario_kernel::Agent::fold(Arc::clone(script.agent.spec()), kept).unwrap();
+    let added = agent.tell(Input::Recovered, impresario_kernel::Millis(1)).unwrap();
+    let kinds: Vec<&str> = added.iter().map(|event| event.fact.kind()).collect();
+    assert_eq!(kinds, ["turn/end", "agent/outcome", "session/end-seed"]);
+}
+
+#[test]
+fn b064_a_splice_that_does_not_fit_its_inbox_is_named_by_its_place() {
+    let mut script = Script::new();
+    script.followup("go");
+    let splice = script.agent.log().last().unwrap();
+    let Fact::InboxSpliced(spliced) = &splice.fact else { panic!("the last fact is the acceptance") };
+    let broken = impresario_kernel::event::InboxSpliced { start: 7, ..spliced.clone() };
+    let broken = impresario_kernel::Event::new(splice.seq, splice.time, Fact::InboxSpliced(broken));
+    let sound: Vec<_> = script.agent.log().iter().filter(|event| event.seq < splice.seq).cloned().collect();
+    let error =
+        impresario_kernel::Agent::fold(Arc::clone(script.agent.spec()), sound.iter().chain([&Arc::new(broken)]))
+            .expect_err("there is no seventh message");
+    assert!(error.to_string().contains(&splice.seq.0.to_string()), "{error}");
+}
+
+#[test]
+fn b090_what_woke_during_a_cancel_and_was_taken_away_opens_nothing() {
+    let mut script = Script::told("one");
+    script.model(vec![call(1, "a", "read")]);
+    script.cancel(QueueRule::Park);
+    script.followup("two");
+    script.tell(Input::Amend { id: "m-two".into(), with: None });
+    script.settle("a");
+    assert_eq!(script.only("turn/end"), ["turn/end aborted"]);
+    assert_eq!(script.wants(), []);
+    assert!(script.agent.is_at_rest());
+}
+
+#[test]
+fn b123_a_cancel_before_any_call_was_started_gives_each_a_pair() {
+    let mut script = Script::told("go");
+    script.chunks(vec![call(1, "a", "write"), call(2, "b", "write")]);
+    script.model(vec![]);
+    script.cancel(QueueRule::Run);
+    // The first was wanted; it had not begun, so the shell says that it was not.
+    script.settle_with("a", |report| {
+        *report = impresario_kernel::CallReport::failed("AbortError", "ABORTED_BEFORE_DISPATCH", "not started");
+    });
+    assert_eq!(script.only("tool/call"), ["tool/call a", "tool/call b"]);
+    assert_eq!(
+        script.only("tool/result"),
+        ["tool/result a ABORTED_BEFORE_DISPATCH", "tool/result b ABORTED_BEFORE_DISPATCH"]
+    );
 }

@@ -102,3 +102,16 @@ fn a_forks_log_reads_back_as_it_was_written() {
 fn an_agent_that_runs_no_calls_cannot_be_forked_live() {
     assert!(Agent::new(spec()).fork(spec()).is_none());
 }
+
+#[test]
+fn b063_a_fork_has_an_inbox_of_its_own() {
+    let mut parent = parent();
+    let message = Arc::new(Message::user("m2", "for the parent"));
+    tell(&mut parent, Input::Deliver { lane: Lane::NextTurn, wakes: true, message });
+    let (mut child, _) = parent.fork(spec()).unwrap();
+    tell(&mut child, Input::Born { birth: birth(AgentPath::root().child("a1"), Some("r")), descriptor: None });
+    assert_eq!(parent.inbox().len(), 1);
+    assert_eq!(child.inbox().len(), 0);
+    assert_eq!(Agent::fold(spec(), child.log().iter()).unwrap().inbox().len(), 0);
+    assert!(!child.has_accepted(&"m2".into()), "the same id is news to the child");
+}

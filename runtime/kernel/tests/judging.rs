@@ -299,3 +299,11 @@ fn a_call_that_concludes_speaks_for_its_own_step_only() {
     script.model(answer("seen"));
     assert_eq!(script.only("step/start").len(), 3);
 }
+
+#[test]
+fn b082_what_a_hook_breaks_is_not_a_failure_of_the_model() {
+    let mut script = Script::asking(&[Point::PreStep, Point::RequestError], "hello");
+    script.judge(broken(Point::PreStep));
+    assert_eq!(script.only("hook/asked"), ["hook/asked pre-step"]);
+    assert_eq!(script.only("turn/end"), ["turn/end error HOOK_FAILED"]);
+}

@@ -180,3 +180,35 @@ fn b007_a_key_with_a_strange_name_is_data_like_any_other() {
     let event = read(line).unwrap();
     assert!(encode_wire(&event).unwrap()[0].contains("__proto__"));
 }
+
+#[test]
+fn b021_what_is_seen_behind_a_replacement_is_what_a_fold_from_nothing_sees() {
+    let mut cached = surface();
+    texts(&cached);
+    let rest = [replacing(9, 3, 5, &[3, 5]), said(10), replacing(11, 8, 10, &[8, 10])];
+    for event in &rest {
+        cached.apply(event).unwrap();
+        texts(&cached);
+    }
+    let mut scratch = Surface::default();
+    [0, 3, 5, 8].into_iter().for_each(|seq| scratch.apply(&said(seq)).unwrap());
+    rest.iter().for_each(|event| scratch.apply(event).unwrap());
+    assert_eq!(texts(&cached), ["0", "9", "11"]);
+    assert_eq!(cached, scratch);
+}
+
+#[test]
+fn b023_a_log_with_a_gap_is_refused_by_the_place_of_the_gap() {
+    let spec = Arc::new(Spec::new(impresario_kernel::RequestHeader::new("p", "m")));
+    let log = [Arc::new(said(0)), Arc::new(said(1)), Arc::new(said(3))];
+    let error = Agent::fold(spec, &log).expect_err("2 is missing").to_string();
+    assert!(error.contains('3') && error.contains('2'), "{error}");
+}
+
+#[test]
+fn a_value_that_is_nested_without_end_is_refused_and_overflows_nothing() {
+    let (open, close) = ("[".repeat(100_000), "]".repeat(100_000));
+    let line = format!(r#"{{"type":"turn/start","seq":7,"time":1,"data":{{"turn":1,"rest":{open}{close}}}}}"#);
+    let error = std::error::Error::source(&read(&line).unwrap_err()).expect("it says why").to_string();
+    assert!(error.contains("recursion limit"), "{error}");
+}
