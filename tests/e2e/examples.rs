@@ -41,3 +41,12 @@ fn cancel_and_rest_names_every_agent() {
     assert!(lines[..4].iter().all(|line| line.ends_with(": cancelled")), "{lines:#?}");
     assert_eq!(lines[4], "at rest: true");
 }
+
+#[test]
+fn race_has_one_winner_and_waits_for_nobody() {
+    let lines = lines(env!("CARGO_BIN_EXE_race"));
+    let cancelled = lines.iter().filter(|line| line.ends_with(": cancelled")).count();
+    assert_eq!((lines.len(), cancelled), (7, 4), "{lines:#?}");
+    assert_eq!(lines[3], "root/lane-3: completed");
+    assert_eq!(lines[6], "nobody waited for a minute: true");
+}

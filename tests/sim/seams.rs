@@ -106,8 +106,9 @@ fn call(dice: &mut Dice, n: u64) -> (String, String) {
         4 => ("subagent", json!({"prompt": "do some of it", "background": true, "may_spawn": 9})),
         5 => ("subagent", json!({"prompt": "go on from here", "context": "fork", "may_spawn": 9})),
         6 => {
-            let until = if dice.one_in(2) { "all" } else { "any" };
-            ("wait_agents", json!({"timeout_ms": 20 + dice.below(30_000), "until": until}))
+            let until = ["all", "any", "first_success"][dice.below(3) as usize];
+            let (timeout_ms, stop_rest) = (20 + dice.below(30_000), dice.one_in(3));
+            ("wait_agents", json!({"timeout_ms": timeout_ms, "until": until, "stop_rest": stop_rest}))
         }
         7 => ("panic_now", json!({})),
         8 => ("linger", json!({})),

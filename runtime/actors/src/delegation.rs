@@ -39,8 +39,10 @@ pub(crate) fn schemas() -> Vec<Arc<ToolSchema>> {
             schema(
                 WAIT_AGENTS,
                 "Waits for agents that run in the background and returns their answers as JSON: \
-                 {\"done\": [{\"agent\", \"path\", \"outcome\", \"text\"}], \"pending\": [{\"agent\", \"path\"}]}. \
-                 A time-out is a normal result that lists who is pending.",
+                 {\"done\": [{\"agent\", \"path\", \"outcome\", \"text\", \"usage\"}], \"pending\": [{\"agent\", \"path\"}]}. \
+                 It is over when all or any of them are done, when the first has completed, or when a quorum has; with \
+                 stop_rest the others are stopped then and listed with what they had. A time-out is a normal result \
+                 that lists who is pending and stops nobody.",
                 wait_parameters(),
             ),
         ]
@@ -71,7 +73,10 @@ fn wait_parameters() -> Value {
         "properties": {
             "agents": {"type": "array", "items": {"type": "string"},
                 "description": "Ids or paths. Default: all whose answer you have not seen."},
-            "until": {"type": "string", "enum": ["all", "any"], "description": "Default: all."},
+            "until": {"type": "string", "enum": ["all", "any", "first_success", "quorum"],
+                "description": "Default: all."},
+            "quorum": {"type": "integer", "minimum": 1, "description": "How many must complete, for a quorum."},
+            "stop_rest": {"type": "boolean", "description": "Stop the others when it is over. Default: false."},
             "timeout_ms": {"type": "integer", "minimum": 0, "description": "Default: 600000."}
         },
         "additionalProperties": false
@@ -117,21 +122,43 @@ pub(crate) struct WaitArgs {
     #[serde(default)]
     pub(crate) until: Until,
     #[serde(default)]
+    pub(crate) quorum: Option<usize>,
+    #[serde(default)]
+    pub(crate) stop_rest: bool,
+    #[serde(default)]
     timeout_ms: Option<u64>,
 }
 
 /// When a wait is over.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Until {
     /// When each is done.
     #[default]
     All,
     /// When one is.
     Any,
+    /// When one has completed, or none can any more.
+    FirstSuccess,
+    /// When so many have completed, or so many cannot any more.
+    Quorum,
 }
 
 impl WaitArgs {
+    /// What is wrong with them, for the model.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        match (self.until, self.quorum) {
+            (Until::Quorum, None | Some(0)) => Err("`until: quorum` needs `quorum`, at least 1"),
+            (Until::Quorum, Some(_)) | (_, None) => Ok(()),
+            (_, Some(_)) => Err("`quorum` goes with `until: quorum`"),
+        }
+    }
+
+    /// How many have to complete.
+    pub(crate) fn wanted(&self) -> usize {
+        self.quorum.unwrap_or(1)
+    }
+
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout_ms.map_or(WAIT, Duration::from_millis)
     }
@@ -165,6 +192,12 @@ impl Settled {
         [head, why, text].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
     }
 
+    /// What the child has spent so far.
+    fn usage(&self) -> Value {
+        let spent = &self.outcome.spent;
+        json!({"input_tokens": spent.input_tokens, "output_tokens": spent.output_tokens, "tool_calls": spent.tool_calls})
+    }
+
     fn is_error(&self) -> bool {
         !matches!(self.outcome.kind, OutcomeKind::Completed | OutcomeKind::Partial)
     }
@@ -172,7 +205,8 @@ impl Settled {
     /// The result of the call that asked for the child.
     pub(crate) fn report(&self, bytes_max: usize) -> CallReport {
         let content = vec![Block::text(self.text(bytes_max))];
-        let meta = json!({"agent": self.child, "path": self.path, "outcome": self.outcome.kind});
+        let usage = self.usage();
+        let meta = json!({"agent": self.child, "path": self.path, "outcome": self.outcome.kind, "usage": usage});
         let id = Some(self.message_id().into());
         CallReport { content, is_error: self.is_error(), meta: Some(meta), id, ..CallReport::default() }
     }
@@ -186,7 +220,8 @@ impl Settled {
 
     /// As [`WAIT_AGENTS`] lists it; without the text if the parent has it already.
     pub(crate) fn entry(&self, bytes_max: usize, with_text: bool) -> Value {
-        let mut entry = json!({"agent": self.child, "path": self.path, "outcome": self.outcome.kind});
+        let mut entry =
+            json!({"agent": self.child, "path": self.path, "outcome": self.outcome.kind, "usage": self.usage()});
         if with_text {
             entry["text"] = clipped(&self.outcome.text, bytes_max).into();
         } else {

@@ -103,6 +103,8 @@ pub(crate) struct Wait {
     pub(crate) parent: AgentId,
     pub(crate) call: CallKey,
     pub(crate) args: WaitArgs,
+    /// Set when it was met and the rest is being stopped: whom it lists when they have all ended.
+    pub(crate) stopping: Option<Vec<AgentId>>,
 }
 
 /// The end of a subtree.

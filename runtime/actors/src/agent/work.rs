@@ -267,7 +267,11 @@ impl AgentState {
     fn start_wait(&mut self, key: CallKey, arguments: &str) -> Result<(), Box<CallReport>> {
         self.may_use(WAIT_AGENTS)?;
         let args: WaitArgs = delegation::parse(WAIT_AGENTS, arguments)?;
-        let wait = Wait { parent: self.id.clone(), call: key, args };
+        if let Err(wrong) = args.check() {
+            let report = CallReport::failed("ToolArgsError", "INVALID_ARGS", &format!("{WAIT_AGENTS}: {wrong}"));
+            return Err(Box::new(report));
+        }
+        let wait = Wait { parent: self.id.clone(), call: key, args, stopping: None };
         self.shared.supervisor.cast(SupervisorMessage::Wait(wait));
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use impresario_kernel::event::{Fact, TreeDelivered};
-use impresario_kernel::{AgentId, CallKey, CallReport, Outcome};
+use impresario_kernel::{AgentId, CallKey, CallReport, Outcome, OutcomeKind};
 
 use super::tree::TreeState;
 use super::{SupervisorMessage, SupervisorState, Wait, WaitResult};
@@ -84,7 +84,7 @@ impl SupervisorState {
     pub(super) fn wait(&mut self, wait: Wait) {
         let (parent, call, timeout) = (wait.parent.clone(), wait.call, wait.args.timeout());
         let Some(tree) = self.tree_of(&parent) else { return };
-        if let Some(report) = unknown_target(tree, &wait) {
+        if let Some(report) = in_vain(tree, &wait) {
             let _ = self.shared.router.tell(&parent, AgentMessage::CallEnded { call, report });
             return;
         }
@@ -113,7 +113,22 @@ impl SupervisorState {
         let (over, open): (Vec<_>, Vec<_>) =
             waits.into_iter().partition(|wait| wait.parent == *parent && is_over(tree, wait));
         tree.waits = open;
-        over.iter().for_each(|wait| self.answer_wait(wait));
+        over.into_iter().for_each(|wait| self.wait_is_over(wait));
+    }
+
+    /// Answers a wait that is over, or stops the rest first if it says so.
+    fn wait_is_over(&mut self, mut wait: Wait) {
+        let Some(tree) = self.tree_of(&wait.parent) else { return };
+        if wait.stopping.is_none() && wait.args.stop_rest {
+            let meant: Vec<AgentId> = targets(tree, &wait).cloned().collect();
+            let rest: Vec<AgentId> = meant.iter().filter(|child| !is_settled(tree, child)).cloned().collect();
+            if !rest.is_empty() {
+                wait.stopping = Some(meant);
+                tree.waits.push(wait);
+                return rest.iter().for_each(|child| self.stop_child(child));
+            }
+        }
+        self.answer_wait(&wait);
     }
 
     fn answer_wait(&mut self, wait: &Wait) {
@@ -161,8 +176,12 @@ fn targets<'a>(tree: &'a TreeState, wait: &'a Wait) -> impl Iterator<Item = &'a 
 
 /// Whether a wait of its parent is about this child: those that it names, or all whose outcome the parent has not read.
 fn is_meant(tree: &TreeState, wait: &Wait, child: &AgentId) -> bool {
+    if let Some(meant) = &wait.stopping {
+        return meant.contains(child);
+    }
     match &wait.args.agents {
-        None => tree.agents.get(child).is_some_and(|entry| !entry.is_read),
+        // What answers a call of its own is no business of a wait.
+        None => tree.answered_by(child).is_none() && tree.agents.get(child).is_some_and(|entry| !entry.is_read),
         Some(names) => names.iter().any(|name| is_named(tree, child, name)),
     }
 }
@@ -173,13 +192,21 @@ fn is_named(tree: &TreeState, child: &AgentId, name: &str) -> bool {
     name == child.as_str() || path.is_some_and(|path| path.as_str() == name || path.segment() == name)
 }
 
-/// A wait for somebody who is not there would wait in vain: an error, for the model.
-fn unknown_target(tree: &TreeState, wait: &Wait) -> Option<CallReport> {
+/// A wait for somebody who is not there, or for more than there are, would wait in vain: an error, for the model.
+fn in_vain(tree: &TreeState, wait: &Wait) -> Option<CallReport> {
     let children = &tree.tree.node(&wait.parent)?.children;
     let names = wait.args.agents.as_deref().unwrap_or_default();
-    let unknown = names.iter().find(|name| !children.iter().any(|child| is_named(tree, child, name)))?;
-    let known: Vec<&str> = children.iter().filter_map(|child| Some(tree.tree.node(child)?.path.as_str())).collect();
-    let message = format!("wait_agents: you have no subagent {unknown:?}; yours are: {}", known.join(", "));
+    let unknown = names.iter().find(|name| !children.iter().any(|child| is_named(tree, child, name)));
+    let message = if let Some(unknown) = unknown {
+        let known: Vec<&str> = children.iter().filter_map(|child| Some(tree.tree.node(child)?.path.as_str())).collect();
+        format!("wait_agents: you have no subagent {unknown:?}; yours are: {}", known.join(", "))
+    } else {
+        let (wanted, there) = (wait.args.quorum?, targets(tree, wait).count());
+        if wanted <= there {
+            return None;
+        }
+        format!("wait_agents: a quorum of {wanted} is more than the {there} agents that this waits for")
+    };
     Some(CallReport::failed("ToolArgsError", "INVALID_ARGS", &message))
 }
 
@@ -187,12 +214,32 @@ fn covers(tree: &TreeState, wait: &Wait, child: &AgentId) -> bool {
     tree.tree.node(child).is_some_and(|node| node.parent.as_ref() == Some(&wait.parent)) && is_meant(tree, wait, child)
 }
 
+fn is_settled(tree: &TreeState, child: &AgentId) -> bool {
+    tree.agents.get(child).is_none_or(|entry| entry.outcome.is_some())
+}
+
+fn has_completed(tree: &TreeState, child: &AgentId) -> bool {
+    let outcome = tree.agents.get(child).and_then(|entry| entry.outcome.as_ref());
+    outcome.is_some_and(|outcome| outcome.kind == OutcomeKind::Completed)
+}
+
 fn is_over(tree: &TreeState, wait: &Wait) -> bool {
-    let is_settled = |child: &AgentId| tree.agents.get(child).is_none_or(|entry| entry.outcome.is_some());
+    let is_settled = |child: &AgentId| is_settled(tree, child);
+    if wait.stopping.is_some() {
+        return targets(tree, wait).all(is_settled);
+    }
     match wait.args.until {
         // Those that are read have settled, so all are done when no child is on its way.
         Until::All if wait.args.agents.is_none() => !tree.has_unsettled(&wait.parent),
         Until::All => targets(tree, wait).all(is_settled),
         Until::Any => targets(tree, wait).next().is_none() || targets(tree, wait).any(is_settled),
+        Until::FirstSuccess | Until::Quorum => {
+            let (mut completed, mut open, wanted) = (0, 0, wait.args.wanted());
+            for child in targets(tree, wait) {
+                completed += usize::from(has_completed(tree, child));
+                open += usize::from(!is_settled(child));
+            }
+            completed >= wanted || completed + open < wanted
+        }
     }
 }

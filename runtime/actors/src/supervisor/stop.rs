@@ -111,6 +111,13 @@ impl SupervisorState {
         }
     }
 
+    /// Stops a child and everything below it; nobody waits for the receipt.
+    pub(super) fn stop_child(&mut self, child: &AgentId) {
+        let halt = self.shared.router.standing(child).map(|top| Arc::new(self.shared.halts.halt(top)));
+        let (reply, _) = oneshot::channel();
+        self.stop(Stop { top: child.clone(), cause: Cause::Parent, deadline: CHILD_DEADLINE, halt, reply });
+    }
+
     pub(super) fn cancel_child(&self, child: &AgentId) {
         let message = AgentMessage::Cancel { cause: Cause::Parent, queue: QueueRule::Park, deadline: CHILD_DEADLINE };
         // A child without an actor has nothing to cancel.
