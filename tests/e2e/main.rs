@@ -1,5 +1,6 @@
 //! The real binary from outside: what it prints, how it exits, what it leaves in the world.
 
+mod batch;
 mod crash;
 mod demo;
 mod exit;

@@ -61,6 +61,9 @@ pub(crate) enum Command {
     /// Run one task to its end
     #[command(after_help = exit::help())]
     Run(Box<RunArgs>),
+    /// Run many tasks, one agent each; the same command again goes on where it was
+    #[command(after_help = exit::help())]
+    Batch(Box<BatchArgs>),
     /// What is stored
     #[command(subcommand)]
     Sessions(Sessions),
@@ -137,6 +140,91 @@ pub(crate) struct RunArgs {
     /// Keep nothing: the store is in memory
     #[arg(long)]
     pub(crate) ephemeral: bool,
+}
+
+/// `batch`
+#[derive(Debug, Args)]
+pub(crate) struct BatchArgs {
+    /// The tasks: a JSON object a line (`prompt`, and if need be `id`, `model`, `dir`, `tools`), or a prompt a line in a
+    /// file whose name ends in .txt
+    pub(crate) tasks: PathBuf,
+    /// Add each result to this file, a JSON line as soon as a task has settled; what it has is not run again
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: PathBuf,
+    /// Make the prompts of the fields of each line: 'Audit {{path}}'
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) template: Option<String>,
+    /// How many tasks may run at once [default: 64 scripted, else 16]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) jobs: Option<u32>,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// What agents may do in the folder
+    #[arg(long, value_parser = parse_access, value_name = "read|write|full", default_value = "read")]
+    pub(crate) access: Access,
+    /// The tools on offer, by name [default: all that the access allows]
+    #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
+    pub(crate) tools: Option<Vec<String>>,
+    /// Use this file as the system text
+    #[arg(long, value_name = "FILE")]
+    pub(crate) system: Option<PathBuf>,
+    /// What becomes of a task that has a result and is another one now
+    #[arg(long, value_enum, default_value_t = Changed::Refuse, value_name = "HOW")]
+    pub(crate) changed: Changed,
+    /// Which results are run again, in new sessions
+    #[arg(long, value_delimiter = ',', value_enum, value_name = "OUTCOME,…",
+        default_values_t = [Again::Failed, Again::Cancelled, Again::Crashed])]
+    pub(crate) retry: Vec<Again>,
+    /// Run all tasks again, whatever has a result
+    #[arg(long)]
+    pub(crate) restart: bool,
+    /// Begin no more tasks when so many have failed
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_failures: Option<u32>,
+    /// Stop a task after this time: 30s, 5m, 1h
+    #[arg(long, value_name = "TIME", value_parser = figures::parse_span)]
+    pub(crate) timeout_per_task: Option<Duration>,
+    /// Run at most so many tasks
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    /// Say what would be run, and run nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// How deep the tree of a task may grow; 0 is no subagents
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) max_depth: u32,
+    /// How many steps (a model call and its tools) a turn may take
+    #[arg(long, visible_alias = "max-steps", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_turns: Option<u32>,
+    /// How many tokens an agent may spend in one turn
+    #[arg(long, value_name = "N")]
+    pub(crate) max_tokens: Option<u64>,
+}
+
+/// What becomes of a task whose result is that of another one under its id.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Changed {
+    /// Nothing is run
+    Refuse,
+    /// It is run as it is now
+    Rerun,
+    /// Its result stands
+    Skip,
+}
+
+/// An outcome that does not stand.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Again {
+    /// Its end was an error
+    Failed,
+    /// It was stopped
+    Cancelled,
+    /// Its process died
+    Crashed,
+    /// A ceiling was reached
+    Partial,
+    /// A rule said no
+    Refused,
 }
 
 /// Who answers.

@@ -10,6 +10,7 @@ use tracing_subscriber::EnvFilter;
 mod approver;
 mod args;
 mod backend;
+mod batch;
 mod display;
 mod doctor;
 mod exit;
@@ -59,6 +60,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failed> {
     match cli.command {
         Command::Demo(args) => run::demo(common, args).await,
         Command::Run(args) => run::run(common, *args).await,
+        Command::Batch(args) => batch::batch(common, *args).await,
         Command::Sessions(command) => sessions::sessions(common, command).await,
         Command::Tree(args) => sessions::sessions(common, Sessions::Tree(args)).await,
         Command::MockModel(args) => mock::mock_model(&args).await,

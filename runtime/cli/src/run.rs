@@ -24,7 +24,7 @@ use crate::sessions::find;
 use crate::signals::Signals;
 
 /// How long a stop may take.
-const STOP_DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
 /// All that a run needs to know.
 struct Job {
@@ -168,7 +168,7 @@ fn prompt(argument: Option<&str>, stdin: bool) -> Result<String, Failed> {
     Ok(prompt)
 }
 
-fn system(file: Option<&Path>, append: Option<&str>) -> Result<Option<String>, Failed> {
+pub(crate) fn system(file: Option<&Path>, append: Option<&str>) -> Result<Option<String>, Failed> {
     let Some(file) = file else {
         return Ok(None);
     };

@@ -129,6 +129,24 @@ impl JsonLines {
     }
 }
 
+/// A line about a root that ran a task of a batch; `n` counts the lines of this run.
+pub(crate) fn task_line(
+    n: u64,
+    root: &AgentId,
+    outcome: &Outcome,
+    duration_ms: u64,
+    task: (&str, &str),
+) -> io::Result<String> {
+    let mut fields = outcome_fields(outcome, duration_ms);
+    fields["session"] = root.as_str().into();
+    (fields["task"], fields["task_hash"]) = (task.0.into(), task.1.into());
+    let Value::Object(fields) = fields else { return Err(io::ErrorKind::InvalidData.into()) };
+    let (time, path) = (figures::rfc3339(figures::now()), AgentPath::root());
+    let (root, agent, kind) = (Some(root), Some(root), "agent.ended");
+    let line = Line { v: VERSION, r#type: kind, n, time, root, agent, path: path.as_str(), parent: None, fields };
+    Ok(serde_json::to_string(&line)?)
+}
+
 /// The only line of a command that failed before anything ran.
 pub(crate) fn only_line(failure: &Failed) -> io::Result<()> {
     let ending = Ending {
