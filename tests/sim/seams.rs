@@ -100,7 +100,8 @@ fn answer(seed: u64, view: &View<'_>) -> Answer {
 }
 
 fn call(dice: &mut Dice, n: u64) -> (String, String) {
-    let (name, arguments) = match dice.below(10) {
+    let whom = format!("c{}", dice.below(4));
+    let (name, arguments) = match dice.below(13) {
         0..=2 => ("subagent", json!({"prompt": "do some of it", "label": format!("c{n}"), "may_spawn": 40})),
         3 => ("subagent", json!({"prompt": "do some of it, alone"})),
         4 => ("subagent", json!({"prompt": "do some of it", "background": true, "may_spawn": 9})),
@@ -112,6 +113,9 @@ fn call(dice: &mut Dice, n: u64) -> (String, String) {
         }
         7 => ("panic_now", json!({})),
         8 => ("linger", json!({})),
+        9 => ("message_agent", json!({"agent": whom, "message": "and this"})),
+        10 => ("interrupt_agent", json!({"agent": whom})),
+        11 => ("stop_agent", json!({"agent": whom})),
         _ => ("nap", json!({})),
     };
     (name.into(), arguments.to_string())

@@ -1,5 +1,7 @@
 //! The model's tools for delegation: what they are called, what they take, what they answer.
 
+mod manage;
+
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -7,6 +9,8 @@ use impresario_kernel::event::{Context, ToolSchema};
 use impresario_kernel::{AgentId, AgentPath, Block, CallReport, Message, Outcome, OutcomeKind, Source};
 use serde::Deserialize;
 use serde_json::{Value, json};
+
+pub(crate) use manage::{Manage, message};
 
 /// How long `wait_agents` waits when it is not told.
 const WAIT: Duration = Duration::from_secs(600);
@@ -18,16 +22,13 @@ pub(crate) const WAIT_AGENTS: &str = "wait_agents";
 
 /// Whether the runtime itself performs this tool.
 pub(crate) fn is_delegation(name: &str) -> bool {
-    name == SUBAGENT || name == WAIT_AGENTS
+    name == SUBAGENT || name == WAIT_AGENTS || manage::is_manage(name)
 }
 
 /// What the model is told. Never changes with depth, limits or load.
 pub(crate) fn schemas() -> Vec<Arc<ToolSchema>> {
     static SCHEMAS: LazyLock<Vec<Arc<ToolSchema>>> = LazyLock::new(|| {
-        let schema = |name: &str, description: &str, parameters| {
-            Arc::new(ToolSchema { name: name.into(), description: description.into(), parameters })
-        };
-        vec![
+        let mut schemas = vec![
             schema(
                 SUBAGENT,
                 "Gives a task to a new agent and returns its final answer. The agent sees only the prompt \
@@ -45,9 +46,15 @@ pub(crate) fn schemas() -> Vec<Arc<ToolSchema>> {
                  that lists who is pending and stops nobody.",
                 wait_parameters(),
             ),
-        ]
+        ];
+        schemas.extend(manage::schemas());
+        schemas
     });
     SCHEMAS.clone()
+}
+
+fn schema(name: &str, description: &str, parameters: Value) -> Arc<ToolSchema> {
+    Arc::new(ToolSchema { name: name.into(), description: description.into(), parameters })
 }
 
 fn subagent_parameters() -> Value {

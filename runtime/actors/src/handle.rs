@@ -114,12 +114,15 @@ impl AgentHandle {
     }
 
     async fn deliver(&self, id: MessageId, lane: Lane, wakes: bool, text: &str) -> Result<MessageId, Error> {
-        self.check_size(text)?;
-        let message = Arc::new(Message::user(id.clone(), text));
-        // The same id again changes nothing, so it may be said twice to an actor and the one after it.
-        self.ask(|reply| AgentMessage::Deliver(Delivery { message: Arc::clone(&message), lane, wakes, reply }))
-            .await??;
+        self.tell(Arc::new(Message::user(id.clone(), text)), lane, wakes).await?;
         Ok(id)
+    }
+
+    /// Puts a message into the inbox; returns when it is durable.
+    pub(crate) async fn tell(&self, message: Arc<Message>, lane: Lane, wakes: bool) -> Result<(), Error> {
+        self.check_size(&message.text())?;
+        // The same id again changes nothing, so it may be said twice to an actor and the one after it.
+        self.ask(|reply| AgentMessage::Deliver(Delivery { message: Arc::clone(&message), lane, wakes, reply })).await?
     }
 
     /// Sends what `message` makes and waits for the answer. Of an actor that fails before it answers, the one that comes

@@ -2,6 +2,7 @@
 //! content, and awaits nothing in its handler.
 
 mod inherit;
+mod manage;
 mod open;
 mod settle;
 mod spawn;
@@ -13,14 +14,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use impresario_kernel::admission::Applicant;
-use impresario_kernel::{Agent, AgentId, AgentPath, CallId, CallKey, Cause, Outcome, OutcomeKind, Seq};
+use impresario_kernel::{Agent, AgentId, AgentPath, CallId, CallKey, CallReport, Cause, Outcome, OutcomeKind, Seq};
 use impresario_seams::{Observed, StoreError};
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::agent::AgentMessage;
-use crate::delegation::{Settled, SubagentArgs, WaitArgs};
+use crate::delegation::{Manage, Settled, SubagentArgs, WaitArgs};
 use crate::error::Error;
 use crate::halts::Halt;
 use crate::profile::Profile;
@@ -49,6 +50,8 @@ pub(crate) enum SupervisorMessage {
     Spawn(Box<Spawn>),
     /// An agent asks to run a turn.
     AskSlot { agent: AgentId, resuming: bool, ask: u64 },
+    /// A turn begins behind another one: another outcome will come.
+    BeginsAgain { agent: AgentId },
     /// An agent's turn does not run now.
     ReturnSlot { agent: AgentId },
     /// An agent has nothing to do, having handled so many messages; or it has (`None`).
@@ -59,6 +62,10 @@ pub(crate) enum SupervisorMessage {
     Delivered { child: AgentId, turn: u32 },
     /// An agent waits for children.
     Wait(Wait),
+    /// An agent does something to one below it.
+    Manage { parent: AgentId, call: CallKey, what: Manage },
+    /// That was done.
+    Managed { parent: AgentId, call: CallKey, report: Box<CallReport> },
     /// A wait took too long.
     WaitTimedOut { parent: AgentId, call: CallKey },
     /// A call that others perform is to end.
@@ -143,6 +150,8 @@ pub(crate) struct SupervisorState {
     opening: HashMap<AgentId, Opening>,
     /// Agents whose log is being read back; each task ends with the supervisor.
     reviving: HashMap<AgentId, AbortOnDropHandle<()>>,
+    /// What agents do to others, while it takes its time; each task ends with the supervisor.
+    managing: HashMap<(AgentId, CallKey), AbortOnDropHandle<()>>,
     lost: Option<StoreError>,
     stops: u64,
 }
@@ -168,6 +177,7 @@ impl Actor for Supervisor {
             actors: HashMap::new(),
             opening: HashMap::new(),
             reviving: HashMap::new(),
+            managing: HashMap::new(),
             lost: None,
             stops: 0,
         })
@@ -197,6 +207,9 @@ impl SupervisorState {
             SupervisorMessage::Opened { id, loaded } => self.loaded(&id, *loaded),
             SupervisorMessage::Spawn(spawn) => self.spawn(*spawn),
             SupervisorMessage::AskSlot { agent, resuming, ask } => self.ask_slot(agent, resuming, ask),
+            SupervisorMessage::BeginsAgain { agent } => {
+                self.tree_of(&agent).into_iter().for_each(|tree| tree.begins_again(&agent));
+            }
             SupervisorMessage::ReturnSlot { agent } => self.return_slot(&agent),
             SupervisorMessage::AgentRests { agent, handled, unread } => self.agent_rests(&agent, handled, unread),
             SupervisorMessage::TurnEnded { agent, outcome } => {
@@ -207,6 +220,8 @@ impl SupervisorState {
             }
             SupervisorMessage::Delivered { child, turn } => self.delivered(&child, turn),
             SupervisorMessage::Wait(wait) => self.wait(wait),
+            SupervisorMessage::Manage { parent, call, what } => self.manage(parent, call, what),
+            SupervisorMessage::Managed { parent, call, report } => self.managed(parent, call, *report),
             SupervisorMessage::WaitTimedOut { parent, call } => self.wait_timed_out(&parent, call),
             SupervisorMessage::StopCall { parent, call } => self.stop_call(&parent, call),
             SupervisorMessage::Stop(stop) => self.stop(stop),

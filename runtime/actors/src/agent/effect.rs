@@ -22,6 +22,8 @@ pub(super) enum Effect {
     TurnEnded(Arc<Outcome>),
     /// A new supervisor has been asked again for everything, and is told how the last turn came out.
     Announced(Option<Arc<Outcome>>),
+    /// A turn will begin, and it is not the first.
+    BeginsAgain,
     /// A child's outcome is in this log.
     Delivered { child: AgentId, turn: u32 },
 }
@@ -83,6 +85,9 @@ impl AgentState {
                 let (agent, has_slot) = (self.id.clone(), self.slot == SlotState::Held);
                 // It has handled one message more, so it says again, behind this, whether it is at rest.
                 self.shared.supervisor.cast(SupervisorMessage::Announced { agent, outcome, has_slot });
+            }
+            Effect::BeginsAgain => {
+                self.shared.supervisor.cast(SupervisorMessage::BeginsAgain { agent: self.id.clone() })
             }
             Effect::Delivered { child, turn } => {
                 self.shared.supervisor.cast(SupervisorMessage::Delivered { child, turn });

@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{AgentMessage, AgentState, SlotState, Task};
-use crate::delegation::{self, SUBAGENT, SubagentArgs, WAIT_AGENTS, WaitArgs};
+use crate::delegation::{self, Manage, SUBAGENT, SubagentArgs, WAIT_AGENTS, WaitArgs};
 use crate::pipeline::{self, PipelineCall};
 use crate::sampling::{ChunkBuffer, sample};
 use crate::supervisor::{Spawn, SupervisorMessage, Wait, WaitResult};
@@ -43,6 +43,9 @@ impl AgentState {
             match change {
                 DiffItem::Add(want) => {
                     self.gates.insert(*want, next);
+                    if *want == Want::Slot && self.agent.outcome().is_some() {
+                        self.follow(super::Effect::BeginsAgain);
+                    }
                 }
                 DiffItem::Remove(want) => self.end(*want, &wanted),
             }
@@ -228,7 +231,8 @@ impl AgentState {
         let Some(call) = self.agent.call(key).cloned() else { return };
         let started = match &*call.name {
             SUBAGENT => self.start_subagent(key, &call.id, &call.arguments, is_again),
-            _ => self.start_wait(key, &call.arguments),
+            WAIT_AGENTS => self.start_wait(key, &call.arguments),
+            name => self.start_manage(key, name, &call.arguments),
         };
         if let Err(report) = started {
             let _ = myself.cast(AgentMessage::CallEnded { call: key, report: *report });
@@ -273,6 +277,13 @@ impl AgentState {
         }
         let wait = Wait { parent: self.id.clone(), call: key, args, stopping: None };
         self.shared.supervisor.cast(SupervisorMessage::Wait(wait));
+        Ok(())
+    }
+
+    fn start_manage(&mut self, call: CallKey, tool: &str, arguments: &str) -> Result<(), Box<CallReport>> {
+        self.may_use(tool)?;
+        let what = Manage::of(tool, arguments)?;
+        self.shared.supervisor.cast(SupervisorMessage::Manage { parent: self.id.clone(), call, what });
         Ok(())
     }
 

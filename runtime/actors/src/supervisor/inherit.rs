@@ -89,11 +89,14 @@ impl SupervisorState {
             SupervisorMessage::Opened { .. }
             | SupervisorMessage::Spawn(_)
             | SupervisorMessage::AskSlot { .. }
+            | SupervisorMessage::BeginsAgain { .. }
             | SupervisorMessage::ReturnSlot { .. }
             | SupervisorMessage::AgentRests { .. }
             | SupervisorMessage::TurnEnded { .. }
             | SupervisorMessage::Delivered { .. }
             | SupervisorMessage::Wait(_)
+            | SupervisorMessage::Manage { .. }
+            | SupervisorMessage::Managed { .. }
             | SupervisorMessage::WaitTimedOut { .. }
             | SupervisorMessage::StopCall { .. }
             | SupervisorMessage::StopTimedOut { .. }
@@ -183,6 +186,9 @@ impl SupervisorState {
             if let Some(entry) = tree.agents.get_mut(agent) {
                 entry.is_read = is_read;
             }
+        }
+        if has_slot && let Some(tree) = self.tree_of(agent) {
+            tree.begins_again(agent);
         }
         self.has_announced(agent);
     }

@@ -135,7 +135,7 @@ impl SupervisorState {
         let Some(tree) = self.tree_of(&wait.parent) else { return };
         let mut result = WaitResult { done: vec![], pending: vec![] };
         for child in targets(tree, wait) {
-            match tree.settled(child) {
+            match tree.settled(child).filter(|_| is_settled(tree, child)) {
                 Some(settled) => result.done.push(settled),
                 None => {
                     let path = tree.tree.node(child).map(|node| node.path.clone());
@@ -153,6 +153,9 @@ impl SupervisorState {
 
     /// A call that waits for other agents is to end.
     pub(super) fn stop_call(&mut self, parent: &AgentId, call: CallKey) {
+        if self.stop_managing(parent, call) {
+            return;
+        }
         let Some(tree) = self.tree_of(parent) else { return };
         if let Some(child) = tree.child_of_call(parent, call) {
             return self.cancel_child(&child);
@@ -215,11 +218,11 @@ fn covers(tree: &TreeState, wait: &Wait, child: &AgentId) -> bool {
 }
 
 fn is_settled(tree: &TreeState, child: &AgentId) -> bool {
-    tree.agents.get(child).is_none_or(|entry| entry.outcome.is_some())
+    tree.agents.get(child).is_none_or(|entry| entry.outcome.is_some() && !entry.is_at_it_again)
 }
 
 fn has_completed(tree: &TreeState, child: &AgentId) -> bool {
-    let outcome = tree.agents.get(child).and_then(|entry| entry.outcome.as_ref());
+    let outcome = tree.agents.get(child).filter(|entry| !entry.is_at_it_again).and_then(|entry| entry.outcome.as_ref());
     outcome.is_some_and(|outcome| outcome.kind == OutcomeKind::Completed)
 }
 

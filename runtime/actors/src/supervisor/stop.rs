@@ -17,7 +17,7 @@ use crate::receipt::Receipt;
 const GRACE: Duration = Duration::from_secs(2);
 
 /// How long the real ends of a child's calls are waited for when its parent's turn is cancelled.
-const CHILD_DEADLINE: Duration = Duration::from_secs(10);
+pub(super) const CHILD_DEADLINE: Duration = Duration::from_secs(10);
 
 impl SupervisorState {
     pub(super) fn stop(&mut self, stop: Stop) {
@@ -81,6 +81,15 @@ impl SupervisorState {
     pub(super) fn agent_rests(&mut self, agent: &AgentId, handled: Option<u64>, unread: usize) {
         let Some(tree) = self.tree_of(agent) else { return };
         tree.set_rest(agent, handled);
+        let parent = tree.tree.node(agent).and_then(|node| node.parent.clone());
+        if handled.is_some()
+            && tree.begins_nothing(agent)
+            && let Some(parent) = &parent
+        {
+            // Whoever waits for it waits for nothing more.
+            self.end_waits(parent);
+        }
+        let Some(tree) = self.tree_of(agent) else { return };
         if let Some(entry) = tree.agents.get_mut(agent) {
             entry.unread = unread;
         }

@@ -56,6 +56,8 @@ pub(super) struct Entry {
     pub(super) ask: u64,
     pub(super) unread: usize,
     pub(super) outcome: Option<Arc<Outcome>>,
+    /// Whether it has begun another turn behind its outcome.
+    pub(super) is_at_it_again: bool,
     /// Whether its parent has been given the outcome as the result of a call.
     pub(super) is_read: bool,
 }
@@ -125,7 +127,16 @@ impl TreeState {
         if let Some(parent) = profile.birth.parent.clone().filter(|_| is_live && outcome.is_none()) {
             self.unsettled.entry(parent).or_default().insert(id.clone());
         }
-        let entry = Entry { profile, rests: None, is_live, ask: 0, unread: 0, outcome, is_read: !is_live };
+        let entry = Entry {
+            profile,
+            rests: None,
+            is_live,
+            ask: 0,
+            unread: 0,
+            outcome,
+            is_at_it_again: false,
+            is_read: !is_live,
+        };
         self.agents.insert(id, entry);
     }
 
@@ -156,10 +167,32 @@ impl TreeState {
     pub(super) fn settle(&mut self, agent: &AgentId, outcome: Arc<Outcome>) {
         let Some(entry) = self.agents.get_mut(agent) else { return };
         entry.outcome = Some(outcome);
+        entry.is_at_it_again = false;
         let parent = entry.profile.birth.parent.as_ref();
         if let Some(siblings) = parent.and_then(|parent| self.unsettled.get_mut(parent)) {
             siblings.remove(agent);
         }
+    }
+
+    /// A turn of `agent` is about to begin. If it is not its first, another outcome will come, which nobody has read.
+    pub(super) fn begins_again(&mut self, agent: &AgentId) {
+        let Some(entry) = self.agents.get_mut(agent).filter(|entry| entry.outcome.is_some()) else { return };
+        entry.is_at_it_again = true;
+        entry.is_read = false;
+        if let Some(parent) = entry.profile.birth.parent.clone() {
+            self.unsettled.entry(parent).or_default().insert(agent.clone());
+        }
+    }
+
+    /// `agent` is at rest: what was about to begin did not. Whether something was.
+    pub(super) fn begins_nothing(&mut self, agent: &AgentId) -> bool {
+        let Some(entry) = self.agents.get_mut(agent).filter(|entry| entry.is_at_it_again) else { return false };
+        entry.is_at_it_again = false;
+        let parent = entry.profile.birth.parent.as_ref();
+        if let Some(siblings) = parent.and_then(|parent| self.unsettled.get_mut(parent)) {
+            siblings.remove(agent);
+        }
+        true
     }
 
     /// Counts a panic of the actor of `agent`: how many that makes in a row.

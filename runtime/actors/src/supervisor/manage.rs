@@ -1,0 +1,142 @@
+//! What agents do to those below them: write, interrupt, stop, list.
+
+use std::sync::Arc;
+
+use impresario_kernel::event::QueueRule;
+use impresario_kernel::{AgentId, Block, CallKey, CallReport, Cause, MessageId};
+use serde_json::json;
+use tokio::sync::oneshot;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::stop::CHILD_DEADLINE;
+use super::tree::TreeState;
+use super::{Stop, SupervisorMessage, SupervisorState};
+use crate::agent::AgentMessage;
+use crate::delegation::{self, Manage};
+use crate::error::Error;
+use crate::handle::AgentHandle;
+use crate::receipt::Receipt;
+
+impl SupervisorState {
+    pub(super) fn manage(&mut self, parent: AgentId, call: CallKey, what: Manage) {
+        let Some(tree) = self.tree_of(&parent) else { return };
+        let whom = what.agent().map(|name| found(tree, &parent, name)).transpose();
+        let report = match (what, whom) {
+            (_, Err(report)) => *report,
+            (Manage::Message { text, lane, .. }, Ok(Some(agent))) => {
+                let id = MessageId::new(format!("message:{parent}:{call}"));
+                let message = delegation::message(&parent, id, &text);
+                let handle = AgentHandle::new(agent, Arc::clone(&self.shared));
+                return self.perform(parent, call, async move { written(handle.tell(message, lane, true).await) });
+            }
+            (Manage::Stop { .. }, Ok(Some(agent))) => {
+                let (reply, receipt) = oneshot::channel();
+                let halt = self.shared.router.standing(&agent).map(|top| Arc::new(self.shared.halts.halt(top)));
+                self.stop(Stop { top: agent, cause: Cause::Parent, deadline: CHILD_DEADLINE, halt, reply });
+                // Of a supervisor that fails the next one is asked again.
+                return self.perform(parent, call, async move { stopped(receipt.await.unwrap_or(Err(Error::Closed))) });
+            }
+            (Manage::Interrupt { .. }, Ok(Some(agent))) => {
+                let (cause, queue, deadline) = (Cause::Parent, QueueRule::Run, CHILD_DEADLINE);
+                let is_told = self.shared.router.send(&agent, AgentMessage::Cancel { cause, queue, deadline }).is_ok();
+                if is_told { said("interrupted; what it had comes as its outcome") } else { gone() }
+            }
+            (Manage::List { subtree }, _) => listed(tree, &parent, subtree),
+            (_, Ok(None)) => gone(),
+        };
+        // The parent waits for this call.
+        let _ = self.shared.router.tell(&parent, AgentMessage::CallEnded { call, report });
+    }
+
+    /// Does what takes a while, and tells the parent then; ends with the supervisor.
+    fn perform(&mut self, parent: AgentId, call: CallKey, work: impl Future<Output = CallReport> + Send + 'static) {
+        let (myself, to) = (self.myself.clone(), parent.clone());
+        let task = tokio::spawn(async move {
+            let report = Box::new(work.await);
+            // The runtime may have been shut down meanwhile.
+            let _ = myself.cast(SupervisorMessage::Managed { parent: to, call, report });
+        });
+        self.managing.insert((parent, call), AbortOnDropHandle::new(task));
+    }
+
+    pub(super) fn managed(&mut self, parent: AgentId, call: CallKey, report: CallReport) {
+        if self.managing.remove(&(parent.clone(), call)).is_some() {
+            let _ = self.shared.router.tell(&parent, AgentMessage::CallEnded { call, report });
+        }
+    }
+
+    /// The caller's turn is cancelled: it is not waited for any more. Whether there was something to wait for.
+    pub(super) fn stop_managing(&mut self, parent: &AgentId, call: CallKey) -> bool {
+        let was = self.managing.remove(&(parent.clone(), call)).is_some();
+        if was {
+            let report = CallReport::failed("AbortError", "ABORTED", "cancelled; it may have been done");
+            let _ = self.shared.router.tell(parent, AgentMessage::CallEnded { call, report });
+        }
+        was
+    }
+}
+
+/// The agent below `parent` that is called so: by id or path, or, of its own children, by the last segment.
+fn found(tree: &TreeState, parent: &AgentId, name: &str) -> Result<AgentId, Box<CallReport>> {
+    let children = tree.tree.node(parent).map(|node| node.children.as_slice()).unwrap_or_default();
+    let path = |id: &AgentId| tree.tree.node(id).map(|node| node.path.as_str());
+    let is_below = |id: &&AgentId| *id != parent && (id.as_str() == name || path(id) == Some(name));
+    let child = || children.iter().find(|id| tree.tree.node(id).is_some_and(|node| node.path.segment() == name));
+    let below = tree.tree.subtree(parent);
+    if let Some(found) = below.iter().find(is_below).or_else(child) {
+        return Ok(found.clone());
+    }
+    let known = children.iter().filter_map(path).collect::<Vec<_>>().join(", ");
+    let message = format!("there is no agent {name:?} below you; your own are: {known}");
+    Err(CallReport::failed("ToolArgsError", "INVALID_ARGS", &message).into())
+}
+
+fn said(text: &str) -> CallReport {
+    CallReport { content: vec![Block::text(text)], ..CallReport::default() }
+}
+
+fn gone() -> CallReport {
+    let message = "it is not running in this process any more; start another one";
+    CallReport::failed("AgentGoneError", "AGENT_GONE", message)
+}
+
+fn written(told: Result<(), Error>) -> CallReport {
+    match told {
+        Ok(()) => said("it has the message"),
+        Err(Error::Closed) => gone(),
+        Err(error) => CallReport::failed("ToolError", error.code(), &error.to_string()),
+    }
+}
+
+fn stopped(receipt: Result<Receipt, Error>) -> CallReport {
+    let receipt = match receipt {
+        Ok(receipt) => receipt,
+        Err(error) => return CallReport::failed("ToolError", error.code(), &error.to_string()),
+    };
+    let ends = receipt.agents.iter().map(|end| {
+        let outcome = end.outcome.map_or("not begun", |outcome| outcome.as_str());
+        let rest = if end.at_rest { "" } else { " (not at rest yet)" };
+        format!("{} {outcome}{rest}", end.path)
+    });
+    said(&ends.collect::<Vec<_>>().join("\n"))
+}
+
+fn listed(tree: &TreeState, parent: &AgentId, subtree: bool) -> CallReport {
+    let below = if subtree {
+        tree.tree.subtree(parent).into_iter().filter(|id| id != parent).collect()
+    } else {
+        tree.tree.node(parent).map(|node| node.children.clone()).unwrap_or_default()
+    };
+    let entry = |id: AgentId| {
+        let (node, entry) = (tree.tree.node(&id)?, tree.agents.get(&id)?);
+        let state = match (entry.is_live, entry.rests.is_some()) {
+            (false, _) => "gone",
+            (true, true) => "idle",
+            (true, false) => "working",
+        };
+        let outcome = entry.outcome.as_ref().map(|outcome| outcome.kind);
+        Some(json!({"agent": id, "path": node.path, "state": state, "outcome": outcome}))
+    };
+    let agents: Vec<_> = below.into_iter().filter_map(entry).collect();
+    said(&json!({ "agents": agents }).to_string())
+}
