@@ -6,6 +6,7 @@ mod builder;
 mod chance;
 mod delegation;
 mod error;
+mod fan_out;
 mod feed;
 mod follow;
 mod halts;
@@ -27,6 +28,7 @@ mod supervisor;
 
 pub use builder::RuntimeBuilder;
 pub use error::Error;
+pub use fan_out::{FanOut, Settled};
 pub use feed::{Seen, Subscription};
 pub use handle::AgentHandle;
 pub use limits::Limits;

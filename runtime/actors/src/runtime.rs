@@ -48,13 +48,7 @@ impl Runtime {
 
     /// Makes a new root agent; it is stored when this returns. It does nothing until it is told something.
     pub async fn spawn(&self, spec: AgentSpec) -> Result<AgentHandle, Error> {
-        let id = self.shared.chance.mint();
-        let ask = |reply| SupervisorMessage::SpawnRoot { id: id.clone(), spec: spec.clone(), reply };
-        let id = self.ask(ask).await??;
-        let agent = self.handle(id);
-        // Answered when all before it is durable.
-        agent.outcome().await?;
-        Ok(agent)
+        spawn(&self.shared, spec).await
     }
 
     /// Opens a stored root and its tree again. What a crash left open is closed first, honestly; `spec` frames the
@@ -103,7 +97,7 @@ impl Runtime {
     /// # Errors
     /// As [`Runtime::stop`].
     pub async fn quiesce(&self, top: &AgentId) -> Result<Receipt, Error> {
-        self.ask(|reply| SupervisorMessage::Quiesce { top: top.clone(), reply }).await?
+        quiesce(&self.shared, top).await
     }
 
     /// Ends what runs (within 30 s), writes what is still to be written and ends the actors.
@@ -135,8 +129,7 @@ impl Runtime {
         self.shared.journal.writer.kill();
     }
 
-    #[cfg(test)]
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
@@ -144,21 +137,40 @@ impl Runtime {
         AgentHandle::new(id, Arc::clone(&self.shared))
     }
 
-    /// Sends what `message` makes and waits for the answer. Of a supervisor that fails before it answers, the one that
-    /// comes after it is asked.
     async fn ask<T>(&self, message: impl Fn(oneshot::Sender<T>) -> SupervisorMessage) -> Result<T, Error> {
-        loop {
-            let changed = self.shared.router.changed();
-            let (reply, answer) = oneshot::channel();
-            self.shared.supervisor.cast(message(reply));
-            if let Ok(answer) = answer.await {
-                return Ok(answer);
-            }
-            if self.shared.router.is_closed() {
-                return Err(Error::Closed);
-            }
-            changed.await;
+        ask(&self.shared, message).await
+    }
+}
+
+/// As [`Runtime::spawn`].
+pub(crate) async fn spawn(shared: &Arc<Shared>, spec: AgentSpec) -> Result<AgentHandle, Error> {
+    let id = shared.chance.mint();
+    let asked = |reply| SupervisorMessage::SpawnRoot { id: id.clone(), spec: spec.clone(), reply };
+    let agent = AgentHandle::new(ask(shared, asked).await??, Arc::clone(shared));
+    // Answered when all before it is durable.
+    agent.outcome().await?;
+    Ok(agent)
+}
+
+/// As [`Runtime::quiesce`].
+pub(crate) async fn quiesce(shared: &Shared, top: &AgentId) -> Result<Receipt, Error> {
+    ask(shared, |reply| SupervisorMessage::Quiesce { top: top.clone(), reply }).await?
+}
+
+/// Sends what `message` makes and waits for the answer. Of a supervisor that fails before it answers, the one that comes
+/// after it is asked.
+async fn ask<T>(shared: &Shared, message: impl Fn(oneshot::Sender<T>) -> SupervisorMessage) -> Result<T, Error> {
+    loop {
+        let changed = shared.router.changed();
+        let (reply, answer) = oneshot::channel();
+        shared.supervisor.cast(message(reply));
+        if let Ok(answer) = answer.await {
+            return Ok(answer);
         }
+        if shared.router.is_closed() {
+            return Err(Error::Closed);
+        }
+        changed.await;
     }
 }
 

@@ -258,7 +258,7 @@ impl Run<'_> {
 
     fn take(&mut self, ended: Ended, results: &mut Results) -> Result<(), Failed> {
         let Ended { job, root, outcome, duration } = ended;
-        self.spent = plus(self.spent, outcome.spent);
+        self.spent.add(&outcome.spent);
         if let Some(failure) = outcome.failure().filter(|failure| failure.is_provider_unusable()) {
             // It has no result: nothing is wrong with the task.
             if self.over.is_none() {
@@ -349,18 +349,6 @@ async fn begin(runtime: &Runtime, job: &Job) -> impresario::Result<(AgentHandle,
         }
     };
     Ok((handle, None))
-}
-
-fn plus(one: Spent, other: Spent) -> Spent {
-    Spent {
-        input_tokens: one.input_tokens.saturating_add(other.input_tokens),
-        cached_input_tokens: one.cached_input_tokens.saturating_add(other.cached_input_tokens),
-        output_tokens: one.output_tokens.saturating_add(other.output_tokens),
-        reasoning_tokens: one.reasoning_tokens.saturating_add(other.reasoning_tokens),
-        model_calls: one.model_calls.saturating_add(other.model_calls),
-        unmetered_calls: one.unmetered_calls.saturating_add(other.unmetered_calls),
-        tool_calls: one.tool_calls.saturating_add(other.tool_calls),
-    }
 }
 
 /// One line for people on stderr; with `--json` one object on stdout.

@@ -1,0 +1,154 @@
+//! Many prompts, one root agent each.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt, stream};
+use impresario_kernel::{AgentId, Cause, Outcome, OutcomeKind, Spent};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::error::Error;
+use crate::runtime::{Runtime, quiesce, spawn};
+use crate::shared::Shared;
+use crate::spec::AgentSpec;
+use crate::supervisor::{Stop, SupervisorMessage};
+
+/// How long what is dropped may take to end.
+const DROP_DEADLINE: Duration = Duration::from_secs(10);
+
+/// How one prompt of a fan-out came out.
+#[derive(Clone, Debug)]
+pub struct Settled {
+    /// Which prompt it was, from 0.
+    pub index: usize,
+    /// The agent that had it; `None` if none could be made.
+    pub id: Option<AgentId>,
+    /// How its turn came out. One that failed, was cancelled or hit a limit has an outcome, too: an error is for an agent
+    /// that could not be made or asked.
+    pub result: Result<Arc<Outcome>, Error>,
+    /// From the moment that it began.
+    pub duration: Duration,
+}
+
+impl Settled {
+    /// What it said last, whole or not.
+    pub fn text(&self) -> &str {
+        self.result.as_ref().map_or("", |outcome| &outcome.text)
+    }
+
+    /// Whether it came to a good end.
+    pub fn is_completed(&self) -> bool {
+        self.result.as_ref().is_ok_and(|outcome| outcome.kind == OutcomeKind::Completed)
+    }
+}
+
+/// The outcomes of a fan-out, in the order in which they come; see [`Runtime::fan_out`].
+///
+/// Dropping it stops what it has begun and not finished.
+#[must_use = "nothing begins before it is polled"]
+pub struct FanOut {
+    settled: BoxStream<'static, Settled>,
+    counts: BTreeMap<OutcomeKind, usize>,
+    errors: usize,
+    spent: Spent,
+}
+
+impl FanOut {
+    /// Waits for all, and gives them in the order of the prompts.
+    pub async fn all(mut self) -> Vec<Settled> {
+        let mut all = vec![];
+        while let Some(settled) = self.next().await {
+            all.push(settled);
+        }
+        all.sort_by_key(|settled| settled.index);
+        all
+    }
+
+    /// `10 agents: 9 completed, 1 failed; 41000 tokens`, of those that have settled so far.
+    pub fn summary(&self) -> String {
+        let count = self.counts.values().sum::<usize>() + self.errors;
+        let mut parts: Vec<String> = self.counts.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        parts.extend((self.errors > 0).then(|| format!("{} not begun", self.errors)));
+        let tokens = self.spent.tokens();
+        let agents = if count == 1 { "agent" } else { "agents" };
+        format!("{count} {agents}: {}; {tokens} tokens", parts.join(", "))
+    }
+}
+
+impl Stream for FanOut {
+    type Item = Settled;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Settled>> {
+        let next = self.settled.poll_next_unpin(cx);
+        if let Poll::Ready(Some(settled)) = &next {
+            match &settled.result {
+                Ok(outcome) => {
+                    *self.counts.entry(outcome.kind).or_default() += 1;
+                    self.spent.add(&outcome.spent);
+                }
+                Err(_) => self.errors += 1,
+            }
+        }
+        next
+    }
+}
+
+impl fmt::Debug for FanOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FanOut").field("settled", &self.summary()).finish_non_exhaustive()
+    }
+}
+
+impl Runtime {
+    /// Gives each prompt to a root agent of its own, made of `spec`, and streams how they come out, the first first. At
+    /// most [`crate::Limits::running_max`] of them are at it at once; the next begins when one, with all that is below it,
+    /// has come to rest. One failure never ends the stream.
+    pub fn fan_out<P: Into<String>>(&self, spec: AgentSpec, prompts: impl IntoIterator<Item = P>) -> FanOut {
+        let shared = Arc::clone(self.shared());
+        let most = shared.limits.running_max.max(1);
+        let prompts: Vec<String> = prompts.into_iter().map(Into::into).collect();
+        let one = move |(index, prompt)| settle(Arc::clone(&shared), spec.clone(), index, prompt);
+        let settled = stream::iter(prompts.into_iter().enumerate()).map(one).buffer_unordered(most).boxed();
+        FanOut { settled, counts: BTreeMap::new(), errors: 0, spent: Spent::default() }
+    }
+}
+
+async fn settle(shared: Arc<Shared>, spec: AgentSpec, index: usize, prompt: String) -> Settled {
+    let began = Instant::now();
+    let handle = match spawn(&shared, spec).await {
+        Ok(handle) => handle,
+        Err(error) => return Settled { index, id: None, result: Err(error), duration: began.elapsed() },
+    };
+    let id = handle.id().clone();
+    let mut owned = Owned { shared: Arc::clone(&shared), id: Some(id.clone()) };
+    let result = async {
+        handle.followup(&prompt).await?;
+        quiesce(&shared, &id).await?;
+        handle.outcome().await?.ok_or(Error::Closed)
+    }
+    .await;
+    owned.id = None;
+    Settled { index, id: Some(id), result, duration: began.elapsed() }
+}
+
+/// An agent that is stopped when nobody waits for it any more.
+struct Owned {
+    shared: Arc<Shared>,
+    id: Option<AgentId>,
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let Some(top) = self.id.take() else { return };
+        let halt = self.shared.router.standing(&top).map(|top| Arc::new(self.shared.halts.halt(top)));
+        let (reply, _) = oneshot::channel();
+        let stop = Stop { top, cause: Cause::Disposed, deadline: DROP_DEADLINE, halt, reply };
+        self.shared.supervisor.cast(SupervisorMessage::Stop(stop));
+    }
+}
