@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::delegation::Settled;
+use crate::delegation::{self, Settled};
 use crate::error::Error;
 use crate::pipeline;
 use crate::profile::Profile;
@@ -318,7 +318,8 @@ impl AgentState {
     /// A child's outcome came: the answer of the call that asked for it, once hooks have looked at it.
     fn child_settled(&mut self, myself: &ActorRef<AgentMessage>, call: Option<CallKey>, settled: Settled, wakes: bool) {
         let Some(key) = call else { return self.child_answered(None, settled, wakes) };
-        let report = settled.report(self.shared.limits.result_bytes_max);
+        let bytes_max = delegation::share(self.shared.limits.result_bytes_max, self.agent.calls_in_step());
+        let report = settled.report(bytes_max);
         let reviewed = if self.profile.call_hooks.is_empty() { None } else { self.pipeline_call(key) };
         let Some(call) = reviewed else { return self.child_answered(Some((key, report)), settled, wakes) };
         let myself = myself.clone();
@@ -331,7 +332,8 @@ impl AgentState {
     }
 
     fn child_answered(&mut self, answer: Option<(CallKey, CallReport)>, settled: Settled, wakes: bool) {
-        let bytes_max = self.shared.limits.result_bytes_max;
+        // Those that wait to be read share as well.
+        let bytes_max = delegation::share(self.shared.limits.result_bytes_max, self.agent.inbox().len() + 1);
         let answered = answer.is_some_and(|(call, report)| self.try_input(Input::CallSettled { call, report }).is_ok());
         if !answered {
             let message = settled.notice(bytes_max);

@@ -12,6 +12,12 @@ use serde_json::{Value, json};
 
 pub(crate) use manage::{Manage, message};
 
+/// So many answers are shown whole.
+const SHARES: usize = 4;
+
+/// So much of an answer is shown however many there are, in bytes.
+const SHARE_MIN: usize = 256;
+
 /// How long `wait_agents` waits when it is not told.
 const WAIT: Duration = Duration::from_secs(600);
 
@@ -194,9 +200,21 @@ impl Settled {
 
     /// `[root/audit completed · agent 0193…]`, why if it is not completed, and the text.
     fn text(&self, bytes_max: usize) -> String {
-        let (why, text) = (self.outcome.why(), clipped(&self.outcome.text, bytes_max));
+        let (why, text) = (self.outcome.why(), self.clipped(bytes_max));
         let head = format!("[{} {} · agent {}]", self.path, self.outcome.kind, self.child);
         [head, why, text].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// At most so many bytes of the answer; says how much is missing, and how it is read.
+    fn clipped(&self, bytes_max: usize) -> String {
+        let text = &self.outcome.text;
+        let end = cut(text, bytes_max);
+        if end == text.len() {
+            return text.to_string();
+        }
+        let (left, child) = (text.len() - end, &self.child);
+        let how = format!(r#"read_artifact {{"artifact": "{child}", "from_byte": {end}}}"#);
+        format!("{}\n[… {left} more bytes: {how}]", &text[..end])
     }
 
     /// What the child has spent so far.
@@ -230,7 +248,7 @@ impl Settled {
         let mut entry =
             json!({"agent": self.child, "path": self.path, "outcome": self.outcome.kind, "usage": self.usage()});
         if with_text {
-            entry["text"] = clipped(&self.outcome.text, bytes_max).into();
+            entry["text"] = self.clipped(bytes_max).into();
         } else {
             entry["note"] = "you were told its answer before".into();
         }
@@ -241,13 +259,15 @@ impl Settled {
     }
 }
 
-/// At most `bytes_max` bytes of a text, cut between characters; says how much is missing and where the rest is.
-fn clipped(text: &str, bytes_max: usize) -> String {
-    if text.len() <= bytes_max {
-        return text.to_owned();
-    }
-    let end = (0..=bytes_max).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
-    format!("{}\n[… {} more bytes; the whole text is in the agent's session]", &text[..end], text.len() - end)
+/// How many bytes of its answer each of so many children may show at once: up to four of them `bytes_max`, more of them a
+/// fair part of what four may, so that a wide fan-in does not overflow its parent. What is cut off can be read.
+pub(crate) fn share(bytes_max: usize, children: usize) -> usize {
+    (bytes_max.saturating_mul(SHARES) / children.max(1)).clamp(SHARE_MIN.min(bytes_max), bytes_max)
+}
+
+/// The end of the last whole character within `bytes_max` bytes.
+pub(crate) fn cut(text: &str, bytes_max: usize) -> usize {
+    (0..=bytes_max.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0)
 }
 
 /// The first message of a child.
@@ -262,9 +282,20 @@ mod tests {
 
     #[test]
     fn a_long_answer_is_cut_between_characters_and_says_so() {
-        let text = "ä".repeat(10);
-        assert_eq!(clipped(&text, 20), text);
-        assert_eq!(clipped(&text, 5), "ää\n[… 16 more bytes; the whole text is in the agent's session]");
+        let text: Arc<str> = "ä".repeat(10).into();
+        let (kind, end) = (OutcomeKind::Completed, impresario_kernel::TurnEnd::Completed);
+        let outcome = Outcome { turn: 1, kind, end, text: Arc::clone(&text), spent: Default::default() };
+        let settled = Settled { child: "c".into(), path: AgentPath::root(), outcome: outcome.into() };
+        assert_eq!(settled.clipped(20), *text);
+        let cut = "ää\n[… 16 more bytes: read_artifact {\"artifact\": \"c\", \"from_byte\": 4}]";
+        assert_eq!(settled.clipped(5), cut);
+    }
+
+    #[test]
+    fn many_answers_share_what_four_may_show() {
+        let shares: Vec<usize> = [1, 4, 8, 100, 10_000].into_iter().map(|children| share(16_384, children)).collect();
+        assert_eq!(shares, [16_384, 16_384, 8_192, 655, 256]);
+        assert_eq!((share(100, 1_000), share(0, 3)), (100, 0));
     }
 
     #[test]

@@ -36,6 +36,9 @@ async fn ran(calls: Vec<(&'static str, Value)>) -> (Vec<String>, Receipt) {
 fn child(view: &View<'_>) -> Answer {
     let prompts = view.messages().iter().filter(|message| message.source.kind == "coordinator");
     let told: Vec<String> = prompts.map(|message| message.text()).collect();
+    if view.scope().path.segment().starts_with("long") {
+        return Answer::text("é".repeat(10_000));
+    }
     let is_slow = view.scope().path.segment().starts_with("slow") && view.scope().turn == 1;
     let latency = is_slow.then_some(Duration::from_secs(60));
     Answer { latency, ..Answer::text(told.join("+")) }
@@ -128,4 +131,49 @@ async fn nobody_manages_who_is_not_below_and_wrong_arguments_are_said() {
     assert!(said[3].contains("empty"), "{said:#?}");
     assert!(said[4].contains("unknown variant"), "{said:#?}");
     assert!(receipt.agents.iter().all(|end| end.outcome == Some(OutcomeKind::Completed)), "{receipt:?}");
+}
+
+#[tokio::test]
+async fn a_long_answer_is_cut_and_read_to_its_end() {
+    let piece = |from: usize| ("read_artifact", json!({"artifact": "long", "from_byte": from}));
+    let (said, _) = ran(vec![
+        spawn("long"),
+        wait(),
+        piece(16_384),
+        piece(20_000),
+        piece(16_383),
+        ("read_artifact", json!({"artifact": "long", "max_bytes": 5})),
+    ])
+    .await;
+    let text = json_of(&said[1])["done"][0]["text"].as_str().unwrap().to_owned();
+    assert!(text.contains("[… 3616 more bytes: read_artifact {"), "{}", &text[text.len() - 120..]);
+    assert_eq!(said[2], format!("[bytes 16384 to 20000 of 20000]\n{}", "é".repeat(1_808)));
+    assert_eq!(said[3], "[bytes 20000 to 20000 of 20000]\n");
+    assert!(said[4].contains("middle of a character"), "{}", said[4]);
+    assert_eq!(said[5], "[bytes 0 to 4 of 20000]\néé");
+}
+
+#[tokio::test]
+async fn two_hundred_long_answers_do_not_overflow_their_parent() {
+    let model = ScriptedModel::from_fn(|view: &View<'_>| {
+        let scope = view.scope();
+        match (scope.path.as_str(), scope.step) {
+            ("root", 1) => {
+                let call = |n| ("subagent".to_owned(), json!({"prompt": "go", "label": format!("c{n}")}).to_string());
+                Answer::calls("", (0..200).map(call).collect())
+            }
+            ("root", _) => {
+                let results = view.messages().iter().filter_map(said);
+                Answer::text(results.map(|result| result.len()).sum::<usize>().to_string())
+            }
+            _ => Answer::text("x".repeat(100_000)),
+        }
+    });
+    let runtime = Runtime::builder(Arc::new(MemoryStore::new())).model(model).build().await.unwrap();
+    let root = runtime.spawn(AgentSpec::new("scripted", "any", std::env::temp_dir())).await.unwrap();
+    root.followup("go").await.unwrap();
+    let outcome = root.wait().await.unwrap().unwrap();
+    let shown: usize = outcome.text.parse().unwrap_or_else(|_| panic!("{outcome:?}"));
+    assert!(shown < 200 * 600, "the parent is shown {shown} bytes");
+    runtime.shutdown().await.unwrap();
 }

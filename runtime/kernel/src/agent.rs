@@ -491,6 +491,14 @@ impl Agent {
         calling.calls.get(key.index as usize)
     }
 
+    /// How many calls the answer asked for whose calls run now.
+    pub fn calls_in_step(&self) -> usize {
+        match self.turn.open().map(|open| &open.phase) {
+            Some(Phase::Calling(calling)) => calling.calls.len(),
+            _ => 0,
+        }
+    }
+
     /// Its id's parent.
     pub fn parent(&self) -> Option<&AgentId> {
         self.birth.as_ref().and_then(|birth| birth.parent.as_ref())

@@ -304,7 +304,7 @@ impl AgentState {
 
     /// A wait is over: what it lists is taken out of the inbox, so that nothing is told twice.
     pub(super) fn wait_ended(&mut self, call: CallKey, result: WaitResult) {
-        let bytes_max = self.shared.limits.result_bytes_max;
+        let bytes_max = delegation::share(self.shared.limits.result_bytes_max, result.done.len());
         let mut claims = vec![];
         let mut done = vec![];
         for settled in &result.done {

@@ -13,10 +13,14 @@ const MESSAGE: &str = "message_agent";
 const INTERRUPT: &str = "interrupt_agent";
 const STOP: &str = "stop_agent";
 const LIST: &str = "list_agents";
+const READ: &str = "read_artifact";
+
+/// How much of a long answer is read at once when nobody says how much, and at most, in bytes.
+const READ_BYTES: usize = 16 * 1024;
 
 /// Whether it is one of these tools.
 pub(super) fn is_manage(name: &str) -> bool {
-    [MESSAGE, INTERRUPT, STOP, LIST].contains(&name)
+    [MESSAGE, INTERRUPT, STOP, LIST, READ].contains(&name)
 }
 
 pub(super) fn schemas() -> Vec<Arc<ToolSchema>> {
@@ -48,6 +52,19 @@ pub(super) fn schemas() -> Vec<Arc<ToolSchema>> {
             object(json!({"agent": agent}), json!(["agent"])),
         ),
         schema(
+            READ,
+            "Reads more of a subagent's last answer, where it was cut off because it is long.",
+            object(
+                json!({
+                    "artifact": {"type": "string", "description": "The subagent's id or path."},
+                    "from_byte": {"type": "integer", "minimum": 0, "description": "Where to go on. Default: 0."},
+                    "max_bytes": {"type": "integer", "minimum": 1, "maximum": READ_BYTES,
+                        "description": "Default: 16384."}
+                }),
+                json!(["artifact"]),
+            ),
+        ),
+        schema(
             LIST,
             "Lists your subagents as JSON: {\"agents\": [{\"agent\", \"path\", \"state\", \"outcome\"}]}.",
             object(
@@ -66,6 +83,7 @@ pub(crate) enum Manage {
     Interrupt { agent: String },
     Stop { agent: String },
     List { subtree: bool },
+    Read { agent: String, from: usize, bytes: usize },
 }
 
 #[derive(Deserialize)]
@@ -89,6 +107,16 @@ enum When {
 #[serde(deny_unknown_fields)]
 struct AgentArgs {
     agent: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadArgs {
+    artifact: String,
+    #[serde(default)]
+    from_byte: usize,
+    #[serde(default)]
+    max_bytes: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -120,6 +148,11 @@ impl Manage {
                 Self::Message { agent, text: message, lane }
             }
             INTERRUPT => Self::Interrupt { agent: parse::<AgentArgs>(tool, arguments)?.agent },
+            READ => {
+                let ReadArgs { artifact, from_byte, max_bytes } = parse(tool, arguments)?;
+                let bytes = max_bytes.unwrap_or(READ_BYTES).clamp(4, READ_BYTES);
+                Self::Read { agent: artifact, from: from_byte, bytes }
+            }
             STOP => Self::Stop { agent: parse::<AgentArgs>(tool, arguments)?.agent },
             _ => Self::List { subtree: matches!(parse::<ListArgs>(tool, arguments)?.scope, Scope::Subtree) },
         })
@@ -128,7 +161,10 @@ impl Manage {
     /// Whom it is about; nobody in particular for a list.
     pub(crate) fn agent(&self) -> Option<&str> {
         match self {
-            Self::Message { agent, .. } | Self::Interrupt { agent } | Self::Stop { agent } => Some(agent),
+            Self::Message { agent, .. }
+            | Self::Interrupt { agent }
+            | Self::Stop { agent }
+            | Self::Read { agent, .. } => Some(agent),
             Self::List { .. } => None,
         }
     }

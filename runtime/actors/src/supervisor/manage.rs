@@ -41,6 +41,7 @@ impl SupervisorState {
                 let is_told = self.shared.router.send(&agent, AgentMessage::Cancel { cause, queue, deadline }).is_ok();
                 if is_told { said("interrupted; what it had comes as its outcome") } else { gone() }
             }
+            (Manage::Read { from, bytes, .. }, Ok(Some(agent))) => read(tree, &agent, from, bytes),
             (Manage::List { subtree }, _) => listed(tree, &parent, subtree),
             (_, Ok(None)) => gone(),
         };
@@ -119,6 +120,21 @@ fn stopped(receipt: Result<Receipt, Error>) -> CallReport {
         format!("{} {outcome}{rest}", end.path)
     });
     said(&ends.collect::<Vec<_>>().join("\n"))
+}
+
+/// A piece of an agent's last answer.
+fn read(tree: &TreeState, agent: &AgentId, from: usize, bytes: usize) -> CallReport {
+    let Some(settled) = tree.settled(agent) else {
+        return CallReport::failed("ToolArgsError", "NO_ANSWER", "it has not come to an end yet; wait for it");
+    };
+    let text = &settled.outcome.text;
+    let Some(rest) = text.get(from.min(text.len())..) else {
+        let message = format!("byte {from} is in the middle of a character; go on where the last piece ended");
+        return CallReport::failed("ToolArgsError", "INVALID_ARGS", &message);
+    };
+    let end = delegation::cut(rest, bytes);
+    let place = format!("[bytes {from} to {} of {}]", from.min(text.len()) + end, text.len());
+    said(&format!("{place}\n{}", &rest[..end]))
 }
 
 fn listed(tree: &TreeState, parent: &AgentId, subtree: bool) -> CallReport {
