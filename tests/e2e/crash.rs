@@ -33,6 +33,27 @@ fn after_kill_9_in_mid_fan_out_every_child_is_there_with_an_honest_end() {
 }
 
 #[test]
+fn after_kill_9_fifty_children_in_the_background_are_there_and_each_is_told_of_once() {
+    let place = Place::new();
+    let mock = Mock::start(&place);
+    let prompt = "[[FANOUT n=50 tool=subagent background=true leaf=\"latency=60000\"]]";
+    let base_url = mock.base_url();
+    let model = ["--base-url", &base_url, "-m", "openai:any", "-j", "64"];
+    let running = place.start(&[&["run", prompt], &model[..]].concat());
+    mock.wait("all ask at once", |stats| stats["open_streams"] == 50);
+    running.murder();
+    mock.wait("a dead process holds no stream", |stats| stats["open_streams"] == 0);
+    assert_eq!(place.tree().len(), 51);
+    for said in ["one", "two"] {
+        let again = format!("[[SAY {said}]]");
+        place.ok(&[&["run", "--continue", &again], &model[..]].concat());
+        let shown = place.ok(&["sessions", "show", "@last"]).out;
+        assert_eq!(shown.matches(" crashed · agent ").count(), 50, "{shown}");
+    }
+    place.verify();
+}
+
+#[test]
 fn a_crash_in_a_loop_never_leaves_a_log_that_breaks_a_rule() {
     let place = Place::new();
     for round in 0..6 {

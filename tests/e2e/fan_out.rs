@@ -60,3 +60,30 @@ fn an_interrupt_in_mid_fan_out_closes_every_stream_and_gives_every_child_an_outc
     assert!(tree.iter().all(|line| line.contains("cancelled")), "{tree:#?}");
     place.verify();
 }
+
+#[test]
+fn two_thousand_children_take_eight_turns_at_once_and_all_come_back() {
+    let place = Place::new();
+    let mock = Mock::start(&place);
+    let prompt = "[[FANOUT n=2000 tool=subagent latency=5]]";
+    let base_url = mock.base_url();
+    let model = ["--base-url", &base_url, "-m", "openai:any", "-j", "8"];
+    let said = place.ok(&[&["run", prompt, "--max-agents", "2000"], &model[..]].concat());
+    assert_eq!(said.out, "fanout done results=2000\n");
+    let stats = mock.stats();
+    assert_eq!((stats["peak_concurrency"].as_u64(), stats["open_streams"].as_u64()), (Some(8), Some(0)), "{stats}");
+    assert_eq!(stats["completed_streams"].as_u64(), Some(2_002), "{stats}");
+    assert!(place.verify().contains("0 violations in 2001 sessions"));
+}
+
+#[test]
+fn a_chain_of_fifty_needs_one_slot() {
+    let place = Place::new();
+    for jobs in ["8", "1"] {
+        let args = ["run", "[[CHAIN d=50 latency=5]]", "--max-depth", "50", "-j", jobs, "-m", "scripted:builtin"];
+        let said = place.ok(&args).out;
+        assert!(said.starts_with("chain 50 -> chain 49 -> ") && said.ends_with("-> chain end\n"), "{said}");
+        assert_eq!(place.tree().len(), 51);
+    }
+    place.verify();
+}
