@@ -59,3 +59,14 @@ fn fan_out_says_each_outcome_and_a_summary() {
     assert!(lines.iter().any(|line| line.starts_with("part 7: failed: BAD_REQUEST")), "{lines:#?}");
     assert!(lines[10].starts_with("10 agents: 9 completed, 1 failed; "), "{lines:#?}");
 }
+
+#[test]
+fn fork_and_compare_tells_four_stories_that_begin_alike() {
+    let said = [
+        "Once upon a time there was a crab.",
+        "Once upon a time it was raining.",
+        "Once upon a time nothing happened.",
+        "Once upon a time I was here first.",
+    ];
+    assert_eq!(lines(env!("CARGO_BIN_EXE_fork_and_compare")), said);
+}

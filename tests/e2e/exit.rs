@@ -167,3 +167,24 @@ fn an_empty_store_has_nothing_in_it_and_a_home_that_cannot_be_is_an_error() {
     assert_eq!(said.code, Some(2), "{said:#?}");
     assert!(said.err.contains("/dev/null/x"), "{}", said.err);
 }
+
+#[test]
+fn a_fork_goes_on_in_a_copy_and_leaves_the_original_as_it_was() {
+    let place = Place::new();
+    let model = ["-m", "scripted:builtin"];
+    place.ok(&[&["run", "[[SAY one]]"], &model[..]].concat());
+    let listed = |place: &Place| place.ok(&["sessions", "ls"]).out.lines().count();
+    let before = (place.ok(&["sessions", "show", "@last"]).out, listed(&place));
+    assert_eq!(place.ok(&[&["run", "--continue", "--fork", "[[SAY two]]"], &model[..]].concat()).out, "two\n");
+    assert_eq!(listed(&place), before.1 + 1);
+    let copy = place.ok(&["sessions", "show", "@last"]).out;
+    assert!(copy.contains("events inherited") && copy.contains("two"), "{copy}");
+    let alone = place.run(&[&["run", "--fork", "x"], &model[..]].concat());
+    assert_eq!(alone.code, Some(2), "{alone:#?}");
+    assert!(alone.err.contains("--resume"), "{alone:#?}");
+    place.verify();
+    // The original has not grown: going on with it says nothing of the copy.
+    let ids = place.ok(&["sessions", "ls"]).out;
+    let original = ids.lines().last().and_then(|line| line.split_whitespace().next()).expect("a session").to_owned();
+    assert_eq!(place.ok(&["sessions", "show", &original]).out, before.0);
+}

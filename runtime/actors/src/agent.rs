@@ -53,6 +53,8 @@ pub(crate) enum AgentMessage {
     TellOutcome(oneshot::Sender<Option<Arc<Outcome>>>),
     /// There is a new supervisor, which knows nothing of what is on its way: ask it again, and tell it how things stand.
     Announce,
+    /// Give a copy to go on from; none while a turn is open.
+    Fork(oneshot::Sender<Option<Agent>>),
     /// Say how the last turn came out when there is nothing left to do.
     WhenIdle(oneshot::Sender<Option<Arc<Outcome>>>),
 
@@ -223,6 +225,10 @@ impl AgentState {
             AgentMessage::TellOutcome(reply) => {
                 self.handled += 1;
                 self.follow(Effect::Tell(reply));
+            }
+            AgentMessage::Fork(reply) => {
+                self.handled += 1;
+                self.follow(Effect::Fork(reply));
             }
             AgentMessage::Announce => {
                 self.handled += 1;

@@ -104,6 +104,15 @@ impl Profile {
         Self { spec, birth, label, ..self.clone() }
     }
 
+    /// That of a root which goes on from a copy of this agent, with the same rights.
+    pub(crate) fn forked(&self, shared: &Shared, id: &AgentId) -> Self {
+        let (root, path) = (id.clone(), AgentPath::root());
+        let birth = Birth { root, parent: None, path, depth: 0, context: Context::Fork, ..self.birth.clone() };
+        let context = Some(context(&shared.limits, &birth).into());
+        let spec = Arc::new(Spec { context, ..Spec::clone(&self.spec) });
+        Self { spec, birth, ..self.clone() }
+    }
+
     /// `provider:model`.
     pub(crate) fn model(&self) -> String {
         let config = &self.spec.header.config;

@@ -159,7 +159,10 @@ pub(crate) async fn quiesce(shared: &Shared, top: &AgentId) -> Result<Receipt, E
 
 /// Sends what `message` makes and waits for the answer. Of a supervisor that fails before it answers, the one that comes
 /// after it is asked.
-async fn ask<T>(shared: &Shared, message: impl Fn(oneshot::Sender<T>) -> SupervisorMessage) -> Result<T, Error> {
+pub(crate) async fn ask<T>(
+    shared: &Shared,
+    message: impl Fn(oneshot::Sender<T>) -> SupervisorMessage,
+) -> Result<T, Error> {
     loop {
         let changed = shared.router.changed();
         let (reply, answer) = oneshot::channel();

@@ -42,6 +42,8 @@ pub(crate) struct Supervisor;
 pub(crate) enum SupervisorMessage {
     /// A person makes a root.
     SpawnRoot { id: AgentId, spec: AgentSpec, reply: oneshot::Sender<Result<AgentId, Error>> },
+    /// A person makes a root that goes on from a copy of an agent.
+    ForkRoot { id: AgentId, from: AgentId, prefix: Box<Agent>, reply: oneshot::Sender<Result<AgentId, Error>> },
     /// A person opens a stored root again.
     Open { id: AgentId, spec: AgentSpec, reply: oneshot::Sender<Result<AgentId, Error>> },
     /// The stored tree was read and repaired.
@@ -202,6 +204,9 @@ impl SupervisorState {
         match message {
             SupervisorMessage::SpawnRoot { id, spec, reply } => {
                 let _ = reply.send(self.spawn_root(id, spec));
+            }
+            SupervisorMessage::ForkRoot { id, from, prefix, reply } => {
+                let _ = reply.send(self.fork_root(id, from, &prefix));
             }
             SupervisorMessage::Open { id, spec, reply } => self.open(id, spec, reply),
             SupervisorMessage::Opened { id, loaded } => self.loaded(&id, *loaded),

@@ -6,7 +6,7 @@ use futures::{Stream, StreamExt};
 use impresario_actors::{AgentHandle, AgentSpec, Error, Limits, Runtime};
 use impresario_kernel::{Cause, Event, Fact, MessageId, OutcomeKind, RestartPolicy, Seq};
 use impresario_models::scripted::{Answer, ScriptedModel, View};
-use impresario_seams::SessionFilter;
+use impresario_seams::{SessionFilter, Store};
 use impresario_stores::MemoryStore;
 use tokio::sync::Semaphore;
 
@@ -206,4 +206,64 @@ async fn an_agent_that_is_never_to_be_started_again_is_gone_with_its_actor_and_o
     again.followup("[[SAY here]]").await.unwrap();
     assert_eq!(&*again.wait().await.unwrap().unwrap().text, "here");
     runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_fork_goes_on_from_the_same_conversation_and_neither_hears_of_the_other() {
+    let store = Arc::new(MemoryStore::new());
+    let runtime = Runtime::builder(store.clone()).model(counts()).build().await.unwrap();
+    let spec = || AgentSpec::new("scripted", "any", std::env::temp_dir());
+    let root = runtime.spawn(spec()).await.unwrap();
+    root.followup("one").await.unwrap();
+    root.wait().await.unwrap();
+    root.inject("for the first alone").await.unwrap();
+    let (left, right) = (root.fork().await.unwrap(), root.fork().await.unwrap());
+    assert_eq!(left.outcome().await.unwrap(), None, "it has done nothing of its own yet");
+    for (handle, word) in [(&left, "left"), (&right, "right"), (&root, "on")] {
+        handle.followup(word).await.unwrap();
+    }
+    assert_eq!(said(&left).await, "one+left");
+    assert_eq!(said(&right).await, "one+right");
+    assert_eq!(said(&root).await, "one+for the first alone+on");
+    // A fork of a fork.
+    let again = left.fork().await.unwrap();
+    again.followup("again").await.unwrap();
+    assert_eq!(said(&again).await, "one+left+again");
+    let infos = runtime.agents(SessionFilter::default()).await.unwrap();
+    assert_eq!(infos.len(), 4);
+    let info = infos.iter().find(|info| info.id() == left.id()).unwrap();
+    assert_eq!(info.new.fork.as_ref().map(|fork| &fork.session), Some(root.id()));
+    runtime.shutdown().await.unwrap();
+
+    // Read back, they are what they were.
+    let runtime = Runtime::builder(store.clone()).model(counts()).build().await.unwrap();
+    let again = runtime.open(again.id(), spec()).await.unwrap();
+    again.followup("later").await.unwrap();
+    assert_eq!(said(&again).await, "one+left+again+later");
+    for info in &infos {
+        let events: Vec<_> = store.read(info.id().clone(), Seq(0)).map(Result::unwrap).collect().await;
+        assert_eq!(impresario_kernel::invariant::check_log(&info.new.header, &events), [], "{}", info.id());
+    }
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_in_a_turn_is_not_forked() {
+    let gate = Arc::new(Semaphore::new(0));
+    let model = Gated { gate: Arc::clone(&gate), scripted: counts() };
+    let runtime = Runtime::builder(Arc::new(MemoryStore::new())).model(model).build().await.unwrap();
+    let mut seen = runtime.subscribe();
+    let root = runtime.spawn(AgentSpec::new("scripted", "any", std::env::temp_dir())).await.unwrap();
+    root.followup("one").await.unwrap();
+    loop {
+        let Some(impresario_actors::Seen::Event(event)) = seen.next().await else { panic!("nothing was seen") };
+        if matches!(event.what, impresario_seams::Observed::TurnStarted { .. }) {
+            break;
+        }
+    }
+    let refused = root.fork().await.unwrap_err();
+    assert!(matches!(&refused, Error::Refused(why) if why.contains("in a turn")), "{refused}");
+    gate.add_permits(1);
+    root.wait().await.unwrap();
+    root.fork().await.unwrap();
 }

@@ -137,6 +137,9 @@ pub(crate) struct RunArgs {
     /// Go on with the last session of this folder
     #[arg(long = "continue", conflicts_with = "ephemeral")]
     pub(crate) continue_last: bool,
+    /// Go on in a copy: the session that is named by --resume or --continue stays as it is
+    #[arg(long)]
+    pub(crate) fork: bool,
     /// Keep nothing: the store is in memory
     #[arg(long)]
     pub(crate) ephemeral: bool,

@@ -35,6 +35,8 @@ struct Job {
     timeout: Option<Duration>,
     store: Arc<dyn Store>,
     resume: Option<AgentId>,
+    /// Whether a copy of it goes on.
+    fork: bool,
     asks: bool,
     output: Option<OutputFile>,
     style: Style,
@@ -59,6 +61,7 @@ pub(crate) async fn demo(common: &Common, args: DemoArgs) -> Result<Exit, Failed
         choice,
         store: if args.ephemeral { backend::memory() } else { backend::store(&home)? },
         resume: None,
+        fork: false,
         asks: false,
         style: style(common, &args.output, output.is_some())?,
         output,
@@ -70,6 +73,9 @@ pub(crate) async fn demo(common: &Common, args: DemoArgs) -> Result<Exit, Failed
 
 /// `impresario run`
 pub(crate) async fn run(common: &Common, args: RunArgs) -> Result<Exit, Failed> {
+    if args.fork && args.resume.is_none() && !args.continue_last {
+        return Err(Failed::usage("--fork needs --resume ID or --continue: a copy of what?"));
+    }
     let prompt = prompt(args.prompt.as_deref(), args.stdin)?;
     let choice = Choice::of(&args.model, &|name| std::env::var(name).ok())?;
     let (sampling, max_tokens) = provider::settings(&args.model.settings)?;
@@ -107,6 +113,7 @@ pub(crate) async fn run(common: &Common, args: RunArgs) -> Result<Exit, Failed> 
         choice,
         store,
         resume,
+        fork: args.fork,
         asks: on_terminal,
         style,
         output,
@@ -294,6 +301,7 @@ impl Job {
 
     async fn open(&self, runtime: &Runtime) -> impresario::Result<AgentHandle> {
         match &self.resume {
+            Some(id) if self.fork => runtime.open(id, self.spec.clone()).await?.fork().await,
             Some(id) => runtime.open(id, self.spec.clone()).await,
             None => runtime.spawn(self.spec.clone()).await,
         }

@@ -80,6 +80,7 @@ impl SupervisorState {
         match message {
             SupervisorMessage::Inherited(_) => return Some(message),
             SupervisorMessage::SpawnRoot { .. }
+            | SupervisorMessage::ForkRoot { .. }
             | SupervisorMessage::Open { .. }
             | SupervisorMessage::Stop(_)
             | SupervisorMessage::Quiesce { .. }

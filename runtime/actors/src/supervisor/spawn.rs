@@ -30,11 +30,34 @@ impl SupervisorState {
             return Ok(id);
         }
         let profile = Arc::new(Profile::root(&self.shared, &id, spec)?);
-        self.shared.roots().insert(id.clone(), Arc::clone(&profile));
+        let agent = Agent::new(Arc::clone(&profile.spec));
+        self.plant(&id, &profile, Newborn { agent, fork: None, first: None });
+        Ok(id)
+    }
+
+    pub(super) fn fork_root(&mut self, id: AgentId, from: AgentId, prefix: &Agent) -> Result<AgentId, Error> {
+        if let Some(error) = &self.lost {
+            return Err(error.clone().into());
+        }
+        // Asked again behind a supervisor that failed.
+        if self.shared.router.sent(&id).is_some() {
+            return Ok(id);
+        }
+        let (original, _) = self.shared.router.resident(&from).ok_or_else(|| Error::UnknownAgent(from.clone()))?;
+        let profile = Arc::new(original.forked(&self.shared, &id));
+        let forked = prefix.fork_at_rest(Arc::clone(&profile.spec));
+        let (agent, until) = forked.ok_or_else(|| Error::Refused(format!("{from} is in a turn")))?;
+        let fork = Some(ForkRef { session: from, until });
+        self.plant(&id, &profile, Newborn { agent, fork, first: None });
+        Ok(id)
+    }
+
+    /// Begins a tree with its root.
+    fn plant(&mut self, id: &AgentId, profile: &Arc<Profile>, root: Newborn) {
+        self.shared.roots().insert(id.clone(), Arc::clone(profile));
         let tree = TreeState::new(&self.shared, Tree::new(id.clone()), Seq(0));
         self.trees.insert(id.clone(), tree);
-        self.be_born(&id, &profile, Newborn { agent: Agent::new(Arc::clone(&profile.spec)), fork: None, first: None });
-        Ok(id)
+        self.be_born(id, profile, root);
     }
 
     pub(super) fn spawn(&mut self, spawn: Spawn) {

@@ -34,6 +34,16 @@ impl Agent {
         Some((child, until))
     }
 
+    /// The beginning of an agent that goes on from all that this one has said and done, and the number of events that it
+    /// shares. It is not born yet. `None` while a turn is open.
+    ///
+    /// Costs the same whatever the length of the log.
+    pub fn fork_at_rest(&self, spec: Arc<Spec>) -> Option<(Self, Seq)> {
+        let is_idle = self.turn.is_idle() && self.birth.is_some();
+        // Its own birth comes behind the one that it shares.
+        is_idle.then(|| (Self { spec, birth: None, ..self.clone() }, self.log.next_seq()))
+    }
+
     pub(super) fn decide_born(
         &self,
         birth: Birth,
