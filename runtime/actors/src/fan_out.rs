@@ -146,7 +146,7 @@ struct Owned {
 impl Drop for Owned {
     fn drop(&mut self) {
         let Some(top) = self.id.take() else { return };
-        let halt = self.shared.router.standing(&top).map(|top| Arc::new(self.shared.halts.halt(top)));
+        let halt = self.shared.halt(&top);
         let (reply, _) = oneshot::channel();
         let stop = Stop { top, cause: Cause::Disposed, deadline: DROP_DEADLINE, halt, reply };
         self.shared.supervisor.cast(SupervisorMessage::Stop(stop));

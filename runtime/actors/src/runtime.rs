@@ -68,7 +68,7 @@ impl Runtime {
     /// [`Error::UnknownAgent`] when no tree that is open here has this agent.
     pub async fn stop(&self, top: &AgentId, cause: Cause, deadline: Duration) -> Result<Receipt, Error> {
         // From here on nothing starts there, whatever is before this in anybody's mailbox.
-        let halt = self.shared.router.standing(top).map(|standing| Arc::new(self.shared.halts.halt(standing)));
+        let halt = self.shared.halt(top);
         let stop = |reply| {
             let (top, cause, halt) = (top.clone(), cause.clone(), halt.clone());
             SupervisorMessage::Stop(Stop { top, cause, deadline, halt, reply })

@@ -9,7 +9,7 @@ use impresario_seams::{Approver, Hook, Lease, Model, Store, Tool};
 use crate::address::Address;
 use crate::chance::Chance;
 use crate::feed::Feed;
-use crate::halts::Halts;
+use crate::halts::{Halt, Halts};
 use crate::journal::Journal;
 use crate::limits::Limits;
 use crate::profile::Profile;
@@ -39,6 +39,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Lets nothing start at and below an agent as long as this is held; `None` if it is gone.
+    pub(crate) fn halt(&self, top: &AgentId) -> Option<Arc<Halt>> {
+        self.router.standing(top).map(|top| Arc::new(self.halts.halt(top)))
+    }
+
     /// Nobody comes back any more, and nothing more is written.
     pub(crate) fn close(&self) {
         self.router.close();

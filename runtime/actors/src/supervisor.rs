@@ -9,7 +9,7 @@ mod spawn;
 mod stop;
 mod tree;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ pub(crate) struct Wait {
     pub(crate) call: CallKey,
     pub(crate) args: WaitArgs,
     /// Set when it was met and the rest is being stopped: whom it lists when they have all ended.
-    pub(crate) stopping: Option<Vec<AgentId>>,
+    pub(crate) stopping: Option<BTreeSet<AgentId>>,
 }
 
 /// The end of a subtree.

@@ -248,7 +248,7 @@ impl SupervisorState {
                 continue;
             }
             self.stops += 1;
-            let halt = self.shared.router.standing(&top).map(|top| Arc::new(self.shared.halts.halt(top)));
+            let halt = self.shared.halt(&top);
             let (nobody, _) = oneshot::channel();
             tree.waiters.push(Waiter::new(&top, nobody, Some(Stopped { epoch, stop: self.stops, halt })));
             for agent in tree.tree.subtree(&top) {

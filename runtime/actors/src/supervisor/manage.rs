@@ -31,7 +31,7 @@ impl SupervisorState {
             }
             (Manage::Stop { .. }, Ok(Some(agent))) => {
                 let (reply, receipt) = oneshot::channel();
-                let halt = self.shared.router.standing(&agent).map(|top| Arc::new(self.shared.halts.halt(top)));
+                let halt = self.shared.halt(&agent);
                 self.stop(Stop { top: agent, cause: Cause::Parent, deadline: CHILD_DEADLINE, halt, reply });
                 // Of a supervisor that fails the next one is asked again.
                 return self.perform(parent, call, async move { stopped(receipt.await.unwrap_or(Err(Error::Closed))) });

@@ -1,5 +1,6 @@
 //! Settlements: a child's outcome finds its parent exactly once.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use impresario_kernel::event::{Fact, TreeDelivered};
@@ -120,7 +121,7 @@ impl SupervisorState {
     fn wait_is_over(&mut self, mut wait: Wait) {
         let Some(tree) = self.tree_of(&wait.parent) else { return };
         if wait.stopping.is_none() && wait.args.stop_rest {
-            let meant: Vec<AgentId> = targets(tree, &wait).cloned().collect();
+            let meant: BTreeSet<AgentId> = targets(tree, &wait).cloned().collect();
             let rest: Vec<AgentId> = meant.iter().filter(|child| !is_settled(tree, child)).cloned().collect();
             if !rest.is_empty() {
                 wait.stopping = Some(meant);
@@ -228,8 +229,8 @@ fn has_completed(tree: &TreeState, child: &AgentId) -> bool {
 
 fn is_over(tree: &TreeState, wait: &Wait) -> bool {
     let is_settled = |child: &AgentId| is_settled(tree, child);
-    if wait.stopping.is_some() {
-        return targets(tree, wait).all(is_settled);
+    if let Some(meant) = &wait.stopping {
+        return meant.iter().all(is_settled);
     }
     match wait.args.until {
         // Those that are read have settled, so all are done when no child is on its way.

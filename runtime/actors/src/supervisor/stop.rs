@@ -122,7 +122,7 @@ impl SupervisorState {
 
     /// Stops a child and everything below it; nobody waits for the receipt.
     pub(super) fn stop_child(&mut self, child: &AgentId) {
-        let halt = self.shared.router.standing(child).map(|top| Arc::new(self.shared.halts.halt(top)));
+        let halt = self.shared.halt(child);
         let (reply, _) = oneshot::channel();
         self.stop(Stop { top: child.clone(), cause: Cause::Parent, deadline: CHILD_DEADLINE, halt, reply });
     }
