@@ -70,3 +70,9 @@ fn fork_and_compare_tells_four_stories_that_begin_alike() {
     ];
     assert_eq!(lines(env!("CARGO_BIN_EXE_fork_and_compare")), said);
 }
+
+#[test]
+fn background_answers_at_once_and_again_when_there_is_news() {
+    let said = ["turn 1: Somebody digs; ask me something else.", "turn 2: News: I have found a bone."];
+    assert_eq!(lines(env!("CARGO_BIN_EXE_background")), said);
+}
