@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 pub(crate) use manage::{Manage, message};
 
-/// So many answers are shown whole.
-const SHARES: usize = 4;
+/// So many answers are shown up to the limit of one: 256 KiB in all with the default, which models take in.
+const SHARES: usize = 16;
 
 /// So much of an answer is shown however many there are, in bytes.
 const SHARE_MIN: usize = 256;
@@ -259,8 +259,8 @@ impl Settled {
     }
 }
 
-/// How many bytes of its answer each of so many children may show at once: up to four of them `bytes_max`, more of them a
-/// fair part of what four may, so that a wide fan-in does not overflow its parent. What is cut off can be read.
+/// How many bytes of its answer each of so many children may show at once: up to sixteen of them `bytes_max`, more of them
+/// a fair part of what sixteen may, so that a wide fan-in does not overflow its parent. What is cut off can be read.
 pub(crate) fn share(bytes_max: usize, children: usize) -> usize {
     (bytes_max.saturating_mul(SHARES) / children.max(1)).clamp(SHARE_MIN.min(bytes_max), bytes_max)
 }
@@ -292,9 +292,9 @@ mod tests {
     }
 
     #[test]
-    fn many_answers_share_what_four_may_show() {
-        let shares: Vec<usize> = [1, 4, 8, 100, 10_000].into_iter().map(|children| share(16_384, children)).collect();
-        assert_eq!(shares, [16_384, 16_384, 8_192, 655, 256]);
+    fn many_answers_share_what_sixteen_may_show() {
+        let shares: Vec<usize> = [1, 16, 32, 100, 10_000].into_iter().map(|children| share(16_384, children)).collect();
+        assert_eq!(shares, [16_384, 16_384, 8_192, 2_621, 256]);
         assert_eq!((share(100, 1_000), share(0, 3)), (100, 0));
     }
 

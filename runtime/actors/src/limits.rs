@@ -17,7 +17,8 @@ pub struct Limits {
     pub parallel_calls_max: usize,
     /// How many tool calls one answer of a model may ask for; an answer that asks for more fails.
     pub answer_calls_max: usize,
-    /// The most bytes of a child's text that its parent is shown at once; more than four at once share what four may show.
+    /// The most bytes of a child's text that its parent is shown at once; more than sixteen at once share what sixteen may
+    /// show.
     pub result_bytes_max: usize,
     /// How many tokens (input and output) an agent may spend in one turn; `None` is no limit.
     pub tokens_max: Option<u64>,

@@ -174,6 +174,6 @@ async fn two_hundred_long_answers_do_not_overflow_their_parent() {
     root.followup("go").await.unwrap();
     let outcome = root.wait().await.unwrap().unwrap();
     let shown: usize = outcome.text.parse().unwrap_or_else(|_| panic!("{outcome:?}"));
-    assert!(shown < 200 * 600, "the parent is shown {shown} bytes");
+    assert!(shown < 200 * 1_600, "the parent is shown {shown} bytes");
     runtime.shutdown().await.unwrap();
 }
