@@ -180,6 +180,11 @@ fn a_dry_run_runs_nothing_and_two_batches_do_not_write_one_file() {
     let said = place.ok(&with(&["--template", "[[SAY {{path}} latency=60000]]", "--dry-run", "--limit", "2"]));
     assert!(said.out.contains("src/1.rs") && !said.out.contains("src/2.rs"), "{said:#?}");
     assert!(said.err.contains("2 of 3 tasks would run"), "{said:#?}");
+    write_tasks(&place, ["builtin", "demo"].map(|name| format!(r#"{{"prompt": "x", "model": "scripted:{name}"}}"#)));
+    let said = place.run(&with(&["--dry-run"]));
+    assert_eq!(said.code, Some(2), "{said:#?}");
+    assert!(said.err.contains("scripted:demo") && said.err.contains("two ways"), "{said:#?}");
+    write_tasks(&place, (0..3).map(|n| format!("{{\"path\": \"src/{n}.rs\"}}")));
     let running = place.start(&with(&["--template", "[[SAY {{path}} latency=60000]]"]));
     let second = wait_for("the first one holds the file", || {
         let said = place.run(&with(&["--template", "{{path}}", "--dry-run"]));

@@ -170,7 +170,14 @@ fn jobs(common: &Common, args: &BatchArgs, tasks: Vec<Task>) -> Result<(BTreeMap
         };
         let label = format!("batch-{}", tasks::hash(&json!([output.display().to_string(), task.id, task.hash])));
         let spec = AgentSpec { label: label.clone(), ..spec };
-        choices.entry(choice.provider.clone()).or_insert(choice);
+        let known = choices.entry(choice.provider.clone()).or_insert_with(|| choice.clone());
+        if known.route != choice.route {
+            let (id, one, other) = (&task.id, known.name(), choice.name());
+            return Err(Failed::usage(format!(
+                "the task {id:?} asks for {other} and an earlier one for {one}, which are reached in two ways; give each \
+                 a batch of its own"
+            )));
+        }
         jobs.push(Job { task, spec, label, session: None });
     }
     Ok((choices, jobs))
