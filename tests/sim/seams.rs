@@ -170,6 +170,9 @@ impl Tool for Small {
     }
 }
 
+/// How many reads fail at most in one seed.
+const READS_TO_FAIL: u64 = 12;
+
 /// A store that is slow, and fails now and then for a while.
 pub(crate) struct Unsteady {
     /// What it fails to give or take; this never fails.
@@ -177,11 +180,13 @@ pub(crate) struct Unsteady {
     dice: AtomicU64,
     /// One commit in so many fails; 0 for none.
     fails: u64,
+    /// How many reads have failed.
+    unread: AtomicU64,
 }
 
 impl Unsteady {
     pub(crate) fn new(seed: u64, fails: u64) -> Self {
-        Self { store: Arc::new(MemoryStore::new()), dice: AtomicU64::new(seed), fails }
+        Self { store: Arc::new(MemoryStore::new()), dice: AtomicU64::new(seed), fails, unread: AtomicU64::new(0) }
     }
 
     fn dice(&self) -> Dice {
@@ -189,7 +194,11 @@ impl Unsteady {
     }
 
     fn fails_to_read(&self) -> bool {
-        self.fails > 0 && self.dice().one_in(4 * self.fails)
+        if self.fails == 0 || !self.dice().one_in(4 * self.fails) {
+            return false;
+        }
+        // Not for ever: a tree of four hundred is opened from the front with every failure.
+        self.unread.fetch_add(1, Ordering::Relaxed) < READS_TO_FAIL
     }
 }
 

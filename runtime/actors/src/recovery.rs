@@ -81,13 +81,14 @@ pub(crate) async fn contained<T>(id: &AgentId, reading: impl Future<Output = Res
     })
 }
 
-/// Reads what a supervisor that failed had written of the trees that are open here. How resident agents stand, they say
+/// Reads what a supervisor that failed had written of the trees that are open here, each log as often as it takes: begun
+/// from the front with every failure, a wide tree on a store that fails now and then would never be read. How resident agents stand, they say
 /// themselves.
 pub(crate) async fn inherit(shared: &Shared) -> Result<Vec<InheritedTree>, Error> {
     let roots = shared.roots().clone();
     let mut trees = Vec::with_capacity(roots.len());
     for (root, profile) in roots {
-        let TreeFacts { tree, next, .. } = read_tree(shared, &root).await?;
+        let TreeFacts { tree, next, .. } = patiently(|| read_tree(shared, &root)).await?;
         let mut members = vec![];
         let mut open = vec![root];
         while let Some(id) = open.pop() {
@@ -105,10 +106,10 @@ async fn member(shared: &Shared, id: &AgentId, profile: &Profile) -> Result<Memb
     if shared.router.sent(id).is_some() {
         return Ok(Member::Resident);
     }
-    if shared.store.info(id.clone()).await?.is_none() {
+    if patiently(|| async { Ok(shared.store.info(id.clone()).await?) }).await?.is_none() {
         return Ok(Member::Unborn);
     }
-    let agent = read(shared, id, Arc::clone(&profile.spec)).await?;
+    let agent = patiently(|| read(shared, id, Arc::clone(&profile.spec))).await?;
     let outcome = agent.outcome().map(Arc::as_ref);
     // It failed too often: its log is closed when its tree is opened again.
     let is_closed = agent.turn().is_idle() && !agent.wants_turn();

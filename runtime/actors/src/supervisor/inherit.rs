@@ -58,10 +58,7 @@ impl Reading {
         let (shared, myself) = (Arc::clone(shared), myself.clone());
         let reader = tokio::spawn(async move {
             let inheritance = match shared.journal.flush().await {
-                Ok(Ok(())) => {
-                    let read = recovery::patiently(|| recovery::inherit(&shared)).await;
-                    read.map_or_else(Inheritance::Unreadable, Inheritance::Trees)
-                }
+                Ok(Ok(())) => recovery::inherit(&shared).await.map_or_else(Inheritance::Unreadable, Inheritance::Trees),
                 Ok(Err(lost)) => Inheritance::Lost(lost),
                 Err(_) => Inheritance::Unreadable(Error::Closed),
             };
