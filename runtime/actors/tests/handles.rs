@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt};
-use impresario_actors::{AgentHandle, AgentSpec, Error, Limits, Runtime};
+use impresario_actors::{AgentHandle, AgentSpec, Error, Limits, Runtime, Seen, Subscription};
 use impresario_kernel::{Cause, Event, Fact, MessageId, OutcomeKind, RestartPolicy, Seq};
 use impresario_models::scripted::{Answer, ScriptedModel, View};
-use impresario_seams::{SessionFilter, Store};
+use impresario_seams::{Observed, SessionFilter, Store};
 use impresario_stores::MemoryStore;
 use tokio::sync::Semaphore;
 
@@ -78,17 +78,21 @@ async fn b093_an_interrupt_ends_the_turn_and_whoever_waits_hears_of_what_comes_b
     let root = runtime.spawn(AgentSpec::new("scripted", "any", std::env::temp_dir())).await.unwrap();
     root.followup("one").await.unwrap();
     root.followup("two").await.unwrap();
-    loop {
-        let Some(impresario_actors::Seen::Event(event)) = seen.next().await else { panic!("nothing was seen") };
-        if matches!(event.what, impresario_seams::Observed::TurnStarted { turn: 1 }) {
-            break;
-        }
-    }
+    until_a_turn_starts(&mut seen).await;
     root.interrupt(Cause::user("test")).unwrap();
     gate.add_permits(10);
     let outcome = root.wait().await.unwrap().unwrap();
     assert_eq!((outcome.turn, outcome.kind), (2, OutcomeKind::Completed));
     assert_eq!(&*outcome.text, "one+two");
+}
+
+async fn until_a_turn_starts(seen: &mut Subscription) {
+    loop {
+        let Some(Seen::Event(event)) = seen.next().await else { panic!("nothing was seen") };
+        if matches!(event.what, Observed::TurnStarted { .. }) {
+            return;
+        }
+    }
 }
 
 /// Answers only when it is let.
@@ -255,12 +259,7 @@ async fn an_agent_in_a_turn_is_not_forked() {
     let mut seen = runtime.subscribe();
     let root = runtime.spawn(AgentSpec::new("scripted", "any", std::env::temp_dir())).await.unwrap();
     root.followup("one").await.unwrap();
-    loop {
-        let Some(impresario_actors::Seen::Event(event)) = seen.next().await else { panic!("nothing was seen") };
-        if matches!(event.what, impresario_seams::Observed::TurnStarted { .. }) {
-            break;
-        }
-    }
+    until_a_turn_starts(&mut seen).await;
     let refused = root.fork().await.unwrap_err();
     assert!(matches!(&refused, Error::Refused(why) if why.contains("in a turn")), "{refused}");
     gate.add_permits(1);

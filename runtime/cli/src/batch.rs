@@ -23,7 +23,7 @@ use crate::failed::Failed;
 use crate::home::{self, Home};
 use crate::print::{self, Paint, Stream};
 use crate::provider::{self, Choice};
-use crate::run::{STOP_DEADLINE, system};
+use crate::run::{STOP_DEADLINE, system, time_is_up};
 use crate::signals::Signals;
 use crate::{backend, figures};
 
@@ -320,15 +320,9 @@ async fn perform(runtime: &Runtime, job: Job, timeout: Option<Duration>) -> Resu
     if let Some(outcome) = done {
         return Ok(Ended { job, root, outcome, duration: Duration::ZERO });
     }
-    let time_is_up = async {
-        match timeout {
-            Some(timeout) => tokio::time::sleep(timeout).await,
-            None => std::future::pending().await,
-        }
-    };
     tokio::select! {
         rest = runtime.quiesce(&root) => drop(rest?),
-        () = time_is_up => drop(runtime.stop(&root, Cause::user(Stop::Timeout.reason()), STOP_DEADLINE).await?),
+        () = time_is_up(timeout) => drop(runtime.stop(&root, Cause::user(Stop::Timeout.reason()), STOP_DEADLINE).await?),
     }
     let outcome = handle.outcome().await?;
     let outcome = outcome.ok_or_else(|| Failed::usage(format!("the task {:?} came to no end", job.task.id)))?;

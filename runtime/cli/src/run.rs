@@ -364,14 +364,16 @@ impl Came {
     }
 }
 
+/// Waits until the time is up, or for ever.
+pub(crate) async fn time_is_up(timeout: Option<Duration>) {
+    match timeout {
+        Some(timeout) => tokio::time::sleep(timeout).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Waits for the first reason to stop.
 async fn reason(signals: &mut Signals, closed: &mut oneshot::Receiver<()>, timeout: Option<Duration>) -> Stop {
-    let time_is_up = async {
-        match timeout {
-            Some(timeout) => tokio::time::sleep(timeout).await,
-            None => std::future::pending().await,
-        }
-    };
     let nobody_reads = async {
         // A screen that ended without a word has not lost its reader.
         if closed.await.is_err() {
@@ -380,7 +382,7 @@ async fn reason(signals: &mut Signals, closed: &mut oneshot::Receiver<()>, timeo
     };
     tokio::select! {
         stop = signals.next() => stop,
-        () = time_is_up => Stop::Timeout,
+        () = time_is_up(timeout) => Stop::Timeout,
         () = nobody_reads => Stop::OutputClosed,
     }
 }
