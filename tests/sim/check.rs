@@ -59,7 +59,7 @@ async fn tree_log(store: &dyn Store, root: &AgentId) -> Vec<Arc<Event>> {
 /// Every stop has come to its end.
 pub(crate) async fn nothing_is_stopped(store: &dyn Store, root: &AgentId) {
     let mut tree = Tree::new(root.clone());
-    tree_log(store, root).await.iter().for_each(|event| tree.apply(&event.fact));
+    tree_log(store, root).await.iter().for_each(|event| tree.apply(&event.fact, event.time));
     assert!(tree.tombstones().is_empty(), "{:?} are stopped at rest", tree.tombstones());
 }
 

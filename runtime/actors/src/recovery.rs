@@ -161,8 +161,8 @@ struct TreeFacts {
 impl TreeFacts {
     fn extend(&mut self, shared: &Shared, facts: Vec<Fact>) {
         for fact in facts {
-            self.tree.apply(&fact);
             let event = Event::new(self.next, shared.chance.now(), fact);
+            self.tree.apply(&event.fact, event.time);
             self.next = event.next_seq();
             self.added.push(Arc::new(event));
         }
@@ -194,7 +194,7 @@ async fn read_tree(shared: &Shared, root: &AgentId) -> Result<TreeFacts, Error> 
     if shared.store.info(log.clone()).await?.is_some() {
         let mut events = shared.store.read(log, Seq(0));
         while let Some(event) = events.try_next().await? {
-            facts.tree.apply(&event.fact);
+            facts.tree.apply(&event.fact, event.time);
             facts.next = event.next_seq();
         }
     }

@@ -223,6 +223,10 @@ impl Agent {
             | Fact::TreeDelivered(_)
             | Fact::TreeTombstoned(_)
             | Fact::TreeLifted(_)
+            | Fact::BudgetDrawn(_)
+            | Fact::BudgetReserved(_)
+            | Fact::BudgetSettled(_)
+            | Fact::BudgetRefunded(_)
             | Fact::Other(_) => {}
         }
     }

@@ -76,6 +76,15 @@ pub enum Input {
         /// Anything: spreads the waits of many agents.
         dice: u64,
     },
+    /// An attempt cannot be paid for: the turn ends with what there is.
+    Unfunded {
+        /// Which attempt.
+        run: RunKey,
+        /// The limit that is in the way.
+        limit: String,
+        /// Its value.
+        max: u64,
+    },
     /// The time of a [`crate::turn::Want::Retry`] has come.
     RetryDue {
         /// The attempt that may start.
@@ -171,6 +180,7 @@ impl Agent {
             Input::SlotGranted => self.decide_slot_granted(now),
             Input::ChunksArrived { run, chunks } => self.decide_chunks(run, chunks),
             Input::ModelSettled { run, result, dice } => self.decide_model_settled(run, result, dice, now),
+            Input::Unfunded { run, limit, max } => self.decide_unfunded(run, limit, max, now),
             Input::RetryDue { run } => self.decide_retry_due(run, now),
             Input::Judged { asked, judgement, dice } => self.decide_judged(asked, judgement, dice, now),
             Input::CallSettled { call, report } => self.decide_call_settled(call, report, now),

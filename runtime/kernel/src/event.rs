@@ -9,8 +9,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::budget::{Budget, Funds};
 use crate::chunk::{Chunk, ChunkRun};
-use crate::id::{AgentId, AgentPath, CallId, MessageId, Millis, Seq};
+use crate::id::{AgentId, AgentPath, CallId, ChargeId, MessageId, Millis, Seq};
 use crate::judge::{HookAsked, HookJudged};
 use crate::message::Message;
 use crate::outcome::{Cause, Failure, OutcomeKind, Spent, TurnEnd, Usage};
@@ -245,6 +246,14 @@ facts! {
     TreeTombstoned(TreeTombstoned) = "tree/tombstoned" ours;
     /// Tree log: the cancel has its receipt.
     TreeLifted(TreeLifted) = "tree/lifted" ours;
+    /// Tree log: an agent has a budget, or more of it.
+    BudgetDrawn(BudgetDrawn) = "budget/drawn" ours;
+    /// Tree log: a call that is about to start may cost so much.
+    BudgetReserved(BudgetReserved) = "budget/reserved" ours;
+    /// Tree log: the call is over and cost so much.
+    BudgetSettled(BudgetSettled) = "budget/settled" ours;
+    /// Tree log: an agent at rest has given back what it did not spend.
+    BudgetRefunded(BudgetRefunded) = "budget/refunded" ours;
 }
 
 impl Fact {
@@ -831,4 +840,47 @@ pub struct TreeLifted {
     pub agent: AgentId,
     /// Which tombstone.
     pub epoch: u64,
+}
+
+/// See [`Fact::BudgetDrawn`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BudgetDrawn {
+    /// Who has it.
+    pub agent: AgentId,
+    /// The budget, when it is given; none when only more of it is drawn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
+    /// How much is drawn from the accounts above, or held from the start by one that has none above.
+    pub amount: Funds,
+}
+
+/// See [`Fact::BudgetReserved`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BudgetReserved {
+    /// Whose call.
+    pub agent: AgentId,
+    /// Which.
+    pub charge: ChargeId,
+    /// How much it may cost.
+    pub amount: Funds,
+}
+
+/// See [`Fact::BudgetSettled`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BudgetSettled {
+    /// Whose call.
+    pub agent: AgentId,
+    /// Which.
+    pub charge: ChargeId,
+    /// How much it cost.
+    pub amount: Funds,
+}
+
+/// See [`Fact::BudgetRefunded`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BudgetRefunded {
+    /// Who had it.
+    pub agent: AgentId,
+    /// How much goes back.
+    pub amount: Funds,
 }

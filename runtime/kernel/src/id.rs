@@ -66,6 +66,10 @@ text_id!(
     CallId
 );
 text_id!(
+    /// Something that costs, by its place in an agent's log: `run_1.2.0` or `call_1.2.0`.
+    ChargeId
+);
+text_id!(
     /// Where an agent stands in its tree, `root/audit-3`: what scripted models and replays are keyed by.
     AgentPath
 );

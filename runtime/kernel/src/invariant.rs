@@ -168,7 +168,11 @@ impl Oracle {
             | Fact::TreeRefused(_)
             | Fact::TreeDelivered(_)
             | Fact::TreeTombstoned(_)
-            | Fact::TreeLifted(_) => {
+            | Fact::TreeLifted(_)
+            | Fact::BudgetDrawn(_)
+            | Fact::BudgetReserved(_)
+            | Fact::BudgetSettled(_)
+            | Fact::BudgetRefunded(_) => {
                 self.report("LOG-4", Some(at), format!("`{}` belongs to a tree log", event.fact.kind()));
             }
             Fact::Other(_) => {}

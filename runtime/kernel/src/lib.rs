@@ -6,6 +6,7 @@
 pub mod admission;
 pub mod agent;
 pub mod assembler;
+pub mod budget;
 pub mod chunk;
 pub mod decide;
 pub mod event;
@@ -24,11 +25,12 @@ pub mod turn;
 pub mod wire;
 
 pub use agent::{Agent, Broken};
+pub use budget::{Budget, Funds, Resource, Window};
 pub use chunk::{Chunk, ChunkRun, FinishReason, RunKind};
 pub use decide::{CallReport, Input, Refused};
 pub use event::*;
 pub use header::{HeaderError, SessionHeader};
-pub use id::{AgentId, AgentPath, CallId, CallKey, MessageId, Millis, RunKey, Seq};
+pub use id::{AgentId, AgentPath, CallId, CallKey, ChargeId, MessageId, Millis, RunKey, Seq};
 pub use judge::{Entry, HookAsked, Judgement, Point, Recovery, Said};
 pub use log::Log;
 pub use message::{Block, Message, Role, Source};

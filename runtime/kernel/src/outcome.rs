@@ -133,7 +133,8 @@ pub enum TurnEnd {
     Forked,
     /// A ceiling of the turn was reached.
     Limit {
-        /// Which: `steps`, `tool_calls`, `tokens`, `wall_ms`.
+        /// Which: `steps`, `tool_calls`, `tokens`, `wall_ms`, or one of a budget: `budget_tokens`, `budget_micro_usd`,
+        /// `budget_tool_calls`, `budget_wall_ms`.
         limit: String,
         /// Its value.
         max: u64,

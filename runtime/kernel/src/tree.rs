@@ -5,8 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::event::{Context, Fact, TreeChild, TreeReserved, TreeTombstoned};
-use crate::id::{AgentId, AgentPath, CallId};
+use crate::budget::{Budget, Ledger, TooMuch};
+use crate::event::{
+    BudgetDrawn, BudgetRefunded, BudgetReserved, BudgetSettled, Context, Fact, TreeChild, TreeReserved, TreeTombstoned,
+};
+use crate::id::{AgentId, AgentPath, CallId, Millis};
 use crate::outcome::Cause;
 
 /// The longest segment of a path, in bytes.
@@ -21,6 +24,7 @@ pub struct Tree {
     paths: BTreeMap<AgentPath, u32>,
     tombstones: BTreeMap<AgentId, u64>,
     epoch: u64,
+    ledger: Ledger,
 }
 
 /// One agent's place.
@@ -156,7 +160,7 @@ impl Tree {
         };
         let paths = BTreeMap::from([(AgentPath::root(), 2)]);
         let nodes = BTreeMap::from([(root.clone(), node)]);
-        Self { root, nodes, paths, tombstones: BTreeMap::new(), epoch: 0 }
+        Self { root, nodes, paths, tombstones: BTreeMap::new(), epoch: 0, ledger: Ledger::default() }
     }
 
     /// The root.
@@ -169,9 +173,35 @@ impl Tree {
         self.nodes.get(id)
     }
 
-    /// Folds a fact in; facts that are not about trees change nothing.
-    pub fn apply(&mut self, fact: &Fact) {
+    /// What may be spent, and what was.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The agent and those above it, nearest first, as the ledger takes them.
+    pub fn accounts_of(&self, agent: &AgentId) -> Vec<AgentId> {
+        self.lineage(agent).cloned().collect()
+    }
+
+    /// Decides whether a new child of `parent` may have `budget`.
+    ///
+    /// # Errors
+    /// When it asks for more than `parent` has left.
+    pub fn grant(&self, child: &AgentId, parent: &AgentId, budget: &Budget) -> Result<BudgetDrawn, TooMuch> {
+        let lineage: Vec<AgentId> = std::iter::once(child).chain(self.lineage(parent)).cloned().collect();
+        self.ledger.grant(&lineage, budget)
+    }
+
+    /// Folds a fact of the time `at` in; facts that are not about trees change nothing.
+    pub fn apply(&mut self, fact: &Fact, at: Millis) {
         match fact {
+            Fact::BudgetDrawn(BudgetDrawn { agent, .. })
+            | Fact::BudgetReserved(BudgetReserved { agent, .. })
+            | Fact::BudgetSettled(BudgetSettled { agent, .. })
+            | Fact::BudgetRefunded(BudgetRefunded { agent, .. }) => {
+                let lineage = self.accounts_of(agent);
+                self.ledger.apply(fact, &lineage, at);
+            }
             Fact::TreeReserved(reserved) => self.fold_reserved(reserved),
             Fact::TreePublished(child) => self.set_state(&child.child, NodeState::Published),
             Fact::TreeRefused(refused) => self.set_state(&refused.child, NodeState::Refused),
@@ -366,8 +396,8 @@ mod tests {
     fn grow(tree: &mut Tree, child: &str, parent: &str, label: Option<&str>) -> String {
         let reserved = tree.reserve(ask(child, parent, label), LIMITS).unwrap();
         let path = reserved.path.to_string();
-        tree.apply(&Fact::TreeReserved(reserved));
-        tree.apply(&Fact::TreePublished(TreeChild { child: child.into() }));
+        tree.apply(&Fact::TreeReserved(reserved), Millis(0));
+        tree.apply(&Fact::TreePublished(TreeChild { child: child.into() }), Millis(0));
         path
     }
 
@@ -397,7 +427,7 @@ mod tests {
     fn nobody_spawns_more_than_it_and_those_above_it_were_granted() {
         let mut tree = Tree::new("r".into());
         let granted = tree.reserve(Ask { may_spawn: 1, ..ask("1", "r", None) }, LIMITS).unwrap();
-        tree.apply(&Fact::TreeReserved(granted));
+        tree.apply(&Fact::TreeReserved(granted), Millis(0));
         grow(&mut tree, "2", "1", None);
         assert_eq!(tree.reserve(ask("3", "1", None), LIMITS), Err(SpawnRefused::NotGranted { limit: 1 }));
         let deep = TreeLimits { depth: 9, ..LIMITS };
@@ -411,12 +441,12 @@ mod tests {
         grow(&mut tree, "1", "r", None);
         let stone = tree.tombstone("r".into(), Cause::user("SIGINT"));
         let epoch = stone.epoch;
-        tree.apply(&Fact::TreeTombstoned(stone));
+        tree.apply(&Fact::TreeTombstoned(stone), Millis(0));
         assert_eq!(tree.reserve(ask("2", "1", None), LIMITS), Err(SpawnRefused::Stopped));
         assert_eq!(tree.publish(&"1".into()), Err(SpawnRefused::Stopped));
-        tree.apply(&Fact::TreeLifted(crate::event::TreeLifted { agent: "r".into(), epoch: epoch + 1 }));
+        tree.apply(&Fact::TreeLifted(crate::event::TreeLifted { agent: "r".into(), epoch: epoch + 1 }), Millis(0));
         assert!(tree.is_stopped(&"1".into()), "another epoch's lift changes nothing");
-        tree.apply(&Fact::TreeLifted(crate::event::TreeLifted { agent: "r".into(), epoch }));
+        tree.apply(&Fact::TreeLifted(crate::event::TreeLifted { agent: "r".into(), epoch }), Millis(0));
         assert!(tree.reserve(ask("2", "1", None), LIMITS).is_ok());
     }
 

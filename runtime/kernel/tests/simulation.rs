@@ -3,6 +3,8 @@
 //! After each step the agent must equal the fold of its log, the oracle must be content, and what it wants must be
 //! there exactly when it is not at rest. A failure prints its seed; `SEED=n` runs that one alone.
 
+mod kit;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -14,30 +16,10 @@ use impresario_kernel::{
     HookAsked, Input, Judgement, Lane, Message, MessageId, Millis, Overlap, Point, QueueRule, Recovery, RequestHeader,
     RetryPolicy, Said, Seq, SessionHeader, Spec, TurnLimits, Usage,
 };
+use kit::dice::Dice;
 
 const SEEDS: u64 = 2_000;
 const STEPS: usize = 60;
-
-/// SplitMix64: small, good enough, the same everywhere.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.roll() % n
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 /// An agent whose turns are asked about at `asked_at`.
 fn spec(asked_at: BTreeSet<Point>) -> Arc<Spec> {

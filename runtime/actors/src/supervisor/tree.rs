@@ -112,8 +112,8 @@ impl TreeState {
 
     /// Folds a fact in and hands it to the journal.
     pub(super) fn record(&mut self, shared: &Shared, fact: Fact) {
-        self.tree.apply(&fact);
         let event = Event::new(self.next, shared.chance.now(), fact);
+        self.tree.apply(&event.fact, event.time);
         let create = (self.next == Seq(0)).then(|| tree_session(self.tree.root(), event.time));
         self.next = event.next_seq();
         let session = self.tree.root().tree_log();

@@ -95,7 +95,7 @@ async fn check_tree(archive: &Archive, root: &AgentId) -> Result<(Option<Tree>, 
         let (events, wrong) = read(archive, &info).await?;
         found.extend(wrong);
         let Some(events) = events else { return Ok((None, found)) };
-        events.iter().for_each(|event| tree.apply(&event.fact));
+        events.iter().for_each(|event| tree.apply(&event.fact, event.time));
     }
     for id in tree.subtree(root) {
         if archive.store.info(id.clone()).await?.is_none() {

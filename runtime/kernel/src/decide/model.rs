@@ -57,6 +57,20 @@ impl Agent {
         Ok(draft.done())
     }
 
+    pub(super) fn decide_unfunded(
+        &self,
+        run: RunKey,
+        limit: String,
+        max: u64,
+        now: Millis,
+    ) -> Result<Vec<Arc<Event>>, Refused> {
+        self.sampling(run)?;
+        let mut draft = Draft::new(self, now);
+        draft.end_step();
+        draft.end_turn(TurnEnd::Limit { limit, max });
+        Ok(draft.done())
+    }
+
     pub(super) fn decide_retry_due(&self, run: RunKey, now: Millis) -> Result<Vec<Arc<Event>>, Refused> {
         let open = self.turn.open().ok_or(Refused::Stale)?;
         let Phase::Backoff(backoff) = &open.phase else { return Err(Refused::Stale) };

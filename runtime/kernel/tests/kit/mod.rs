@@ -3,6 +3,8 @@
 // Each test program uses a part of it.
 #![allow(dead_code)]
 
+pub(crate) mod dice;
+
 use std::sync::Arc;
 
 use impresario_kernel::event::{Authority, Context, Lane, QueueRule};
