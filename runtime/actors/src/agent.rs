@@ -2,6 +2,7 @@
 //! makes the running tasks match what is wanted. `handle` awaits nothing.
 
 mod effect;
+mod funds;
 mod judge;
 mod observe;
 mod work;
@@ -13,8 +14,8 @@ use std::time::Duration;
 use imbl::OrdSet;
 use impresario_kernel::event::{Lane, QueueRule};
 use impresario_kernel::{
-    Agent, AgentId, CallId, CallKey, CallReport, Cause, Failure, HookAsked, Input, Judgement, Message, MessageId,
-    Millis, Outcome, Refused, RunKey, Seq, Want,
+    Agent, AgentId, CallId, CallKey, CallReport, Cause, ChargeId, Failure, HookAsked, Input, Judgement, Message,
+    MessageId, Millis, Outcome, Refused, RunKey, Seq, Want,
 };
 use impresario_seams::NewSession;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -31,6 +32,8 @@ use crate::shared::Shared;
 use crate::supervisor::{SupervisorMessage, WaitResult};
 
 use effect::Effect;
+pub(crate) use funds::Paid;
+use funds::Payment;
 
 pub(crate) struct AgentActor;
 
@@ -60,6 +63,10 @@ pub(crate) enum AgentMessage {
 
     /// A turn may run: the answer to this ask.
     SlotGranted { ask: u64 },
+    /// What is said to a wish for funds.
+    Paid { charge: ChargeId, paid: Paid },
+    /// Something that the model is told with its next request.
+    Note(String),
     /// The log is durable up to here.
     Durable(Seq),
     /// There is something in the buffer of this attempt.
@@ -126,6 +133,8 @@ pub(crate) struct AgentState {
     /// What follows when the log is durable up to a place.
     effects: VecDeque<(Seq, Effect)>,
     slot: SlotState,
+    /// How far the payment for what costs is.
+    payments: BTreeMap<Want, Payment>,
     /// How often a slot was asked for.
     asks: u64,
     /// Names of the calls of the open step, for observers.
@@ -172,6 +181,7 @@ impl Actor for AgentActor {
             buffers: HashMap::new(),
             effects: VecDeque::new(),
             slot: SlotState::None,
+            payments: BTreeMap::new(),
             asks: 0,
             call_names: HashMap::new(),
             turn_started: Millis(0),
@@ -243,10 +253,13 @@ impl AgentState {
                 self.slot_granted()
             }
             AgentMessage::SlotGranted { .. } => {}
+            AgentMessage::Paid { charge, paid } => self.paid(&charge, paid),
+            AgentMessage::Note(note) => self.note(&note),
             AgentMessage::Durable(until) => self.durable_until(until),
             AgentMessage::ChunksReady { run } => self.take_chunks(run),
             AgentMessage::ModelEnded { run, result } => {
                 self.take_chunks(run);
+                self.settle_payment();
                 self.buffers.remove(&run);
                 self.input(Input::ModelSettled { run, result, dice: self.shared.chance.roll() });
             }
@@ -303,10 +316,17 @@ impl AgentState {
 
     fn cancel(&mut self, myself: &ActorRef<AgentMessage>, cause: Cause, queue: QueueRule, deadline: Duration) {
         let turn = self.agent.last_turn();
+        self.settle_payment();
         self.input(Input::Cancel { cause, queue });
         if self.agent.turn().open().is_some() {
             myself.send_after(deadline, move || AgentMessage::DeadlinePassed { turn });
         }
+    }
+
+    /// The model is told `note` behind what it is told of its place.
+    fn note(&mut self, note: &str) {
+        let before = self.agent.spec().context.as_deref().unwrap_or_default();
+        self.agent.set_context(format!("{before} {note}").trim().into());
     }
 
     /// Whether somebody is stopping it, or an agent above it.

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::feed::Feed;
 use crate::journal::Journal;
 use crate::limits::Limits;
+use crate::prices::PriceTable;
 use crate::router::Router;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
@@ -27,13 +28,15 @@ pub struct RuntimeBuilder {
     approver: Option<Arc<dyn Approver>>,
     hooks: Vec<Arc<dyn Hook>>,
     limits: Limits,
+    prices: PriceTable,
     seed: Option<u64>,
 }
 
 impl RuntimeBuilder {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         let (models, tools, hooks) = (vec![], vec![], vec![]);
-        Self { store, models, tools, approver: None, hooks, limits: Limits::default(), seed: None }
+        let (limits, prices) = (Limits::default(), PriceTable::default());
+        Self { store, models, tools, approver: None, hooks, limits, prices, seed: None }
     }
 
     /// Adds a provider.
@@ -81,6 +84,12 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Says what models cost: what budgets of money take.
+    pub fn prices(mut self, prices: PriceTable) -> Self {
+        self.prices = prices;
+        self
+    }
+
     /// Takes time from tokio's clock, ids and jitter from `seed`, and lets it say in which order actors handle their
     /// messages: each seed is another run of the same work. On one thread, with tokio's clock paused and a store in
     /// memory, the same seed gives the same logs, byte by byte.
@@ -112,6 +121,7 @@ impl RuntimeBuilder {
             approver: self.approver,
             hooks: self.hooks,
             limits: self.limits,
+            prices: self.prices,
             journal: Journal::default(),
             supervisor: Address::default(),
             router: Router::default(),

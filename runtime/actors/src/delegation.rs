@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use impresario_kernel::event::{Context, ToolSchema};
-use impresario_kernel::{AgentId, AgentPath, Block, CallReport, Message, Outcome, OutcomeKind, Source};
+use impresario_kernel::{AgentId, AgentPath, Block, Budget, CallReport, Message, Outcome, OutcomeKind, Source};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -73,7 +73,17 @@ fn subagent_parameters() -> Value {
             "context": {"type": "string", "enum": ["fresh", "fork"], "description": "Default: fresh."},
             "background": {"type": "boolean", "description": "Go on meanwhile. Default: false."},
             "tools": {"type": "array", "items": {"type": "string"}, "description": "Only these of your tools."},
-            "may_spawn": {"type": "integer", "minimum": 0, "description": "How many subagents it may have. Default: 0."}
+            "may_spawn": {"type": "integer", "minimum": 0, "description": "How many subagents it may have. Default: 0."},
+            "budget": {"type": "object", "description": "What it and its subagents may spend, out of what you may. \
+                    Default: they spend from what you have.",
+                "properties": {
+                    "tokens": {"type": "integer", "minimum": 0},
+                    "cost_usd": {"type": "number", "minimum": 0},
+                    "tool_calls": {"type": "integer", "minimum": 0},
+                    "wall_ms": {"type": "integer", "minimum": 0},
+                    "descendants": {"type": "integer", "minimum": 0}
+                },
+                "additionalProperties": false}
         },
         "required": ["prompt"],
         "additionalProperties": false
@@ -112,10 +122,40 @@ pub(crate) struct SubagentArgs {
     #[serde(default)]
     pub(crate) tools: Option<Vec<String>>,
     #[serde(default)]
-    pub(crate) may_spawn: u32,
+    may_spawn: Option<u32>,
+    #[serde(default)]
+    budget: BudgetArgs,
+}
+
+/// What a child may spend.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BudgetArgs {
+    tokens: Option<u64>,
+    cost_usd: Option<f64>,
+    tool_calls: Option<u64>,
+    wall_ms: Option<u64>,
+    descendants: Option<u32>,
 }
 
 impl SubagentArgs {
+    /// How many descendants the child may have.
+    pub(crate) fn may_spawn(&self) -> u32 {
+        match (self.may_spawn, self.budget.descendants) {
+            (Some(most), Some(descendants)) => most.min(descendants),
+            (most, descendants) => most.or(descendants).unwrap_or(0),
+        }
+    }
+
+    /// What the child may spend, if that has limits of its own.
+    pub(crate) fn budget(&self) -> Option<Budget> {
+        let BudgetArgs { tokens, cost_usd, tool_calls, wall_ms, descendants: _ } = self.budget;
+        // The cast saturates, and makes nothing of what is no number or below zero.
+        let micro_usd = cost_usd.map(|dollars| (dollars * 1e6) as u64);
+        let budget = Budget { tokens, micro_usd, tool_calls, wall_ms, windows: vec![] };
+        (!budget.is_unlimited()).then_some(budget)
+    }
+
     /// What the child is for, in the model's words, if it has some.
     pub(crate) fn purpose(&self) -> Option<&str> {
         self.label.as_deref().or(Some(&*self.description)).map(str::trim).filter(|purpose| !purpose.is_empty())

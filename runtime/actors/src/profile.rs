@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use impresario_kernel::event::{Authority, Birth, Context, RequestConfig, RequestHeader, ToolSchema, Tools};
-use impresario_kernel::{Access, AgentId, AgentPath, Overlap, RestartPolicy, RetryPolicy, Spec, TurnLimits};
+use impresario_kernel::{Access, AgentId, AgentPath, Budget, Overlap, RestartPolicy, RetryPolicy, Spec, TurnLimits};
 use serde_json::Map;
 
 use crate::delegation::{self, SubagentArgs};
@@ -29,6 +29,8 @@ pub(crate) struct Profile {
     pub(crate) label: String,
     pub(crate) dir: PathBuf,
     pub(crate) restarts: RestartPolicy,
+    /// Whether it or an agent above it has a budget.
+    pub(crate) is_budgeted: bool,
     pub(crate) hooks: Hooks,
     /// Those of them that look at calls.
     pub(crate) call_hooks: Hooks,
@@ -72,13 +74,17 @@ impl Profile {
         let call_hooks = hooks.iter().filter(|hook| hook.judges_calls()).cloned().collect();
         let kernel_spec = kernel_spec(shared, Arc::new(header), &birth, &hooks);
         let restarts = spec.restarts.unwrap_or(shared.limits.restarts);
-        Ok(Self { spec: kernel_spec, birth, label: spec.label, dir, restarts, hooks, call_hooks })
+        let is_budgeted = spec.budget.is_some();
+        let profile =
+            Self { spec: kernel_spec, birth, label: spec.label, dir, restarts, is_budgeted, hooks, call_hooks };
+        profile.check_price(shared, spec.budget.as_ref())?;
+        Ok(profile)
     }
 
     /// A child's. Nothing in it is wider than its parent's.
     pub(crate) fn child(&self, shared: &Shared, path: AgentPath, parent: AgentId, args: &SubagentArgs) -> Self {
         let depth = self.birth.depth + 1;
-        let may_spawn = args.may_spawn.min(self.birth.authority.may_spawn.unwrap_or(u32::MAX));
+        let may_spawn = args.may_spawn().min(self.birth.authority.may_spawn.unwrap_or(u32::MAX));
         let allowed = |name: &str| {
             let granted = may_spawn > 0 || !delegation::is_delegation(name);
             granted && args.tools.as_ref().is_none_or(|tools| tools.iter().any(|tool| tool == name))
@@ -101,7 +107,8 @@ impl Profile {
         let context = Some(context(&shared.limits, &birth).into());
         // Everything else is its parent's.
         let spec = Arc::new(Spec { header, context, ..Spec::clone(&self.spec) });
-        Self { spec, birth, label, ..self.clone() }
+        let is_budgeted = self.is_budgeted || args.budget().is_some();
+        Self { spec, birth, label, is_budgeted, ..self.clone() }
     }
 
     /// That of a root which goes on from a copy of this agent, with the same rights.
@@ -110,7 +117,19 @@ impl Profile {
         let birth = Birth { root, parent: None, path, depth: 0, context: Context::Fork, ..self.birth.clone() };
         let context = Some(context(&shared.limits, &birth).into());
         let spec = Arc::new(Spec { context, ..Spec::clone(&self.spec) });
-        Self { spec, birth, ..self.clone() }
+        // A budget is its tree's: the copy has none until it is given one.
+        Self { spec, birth, is_budgeted: false, ..self.clone() }
+    }
+
+    /// A budget of money takes a price.
+    pub(crate) fn check_price(&self, shared: &Shared, budget: Option<&Budget>) -> Result<(), Error> {
+        let config = &self.spec.header.config;
+        let is_priced = shared.prices.price(&config.provider, &config.model).is_some();
+        if is_priced || !budget.is_some_and(Budget::has_money) {
+            return Ok(());
+        }
+        let model = self.model();
+        Err(Error::Refused(format!("a budget of money takes a price, and the price table has none for {model}")))
     }
 
     /// `provider:model`.

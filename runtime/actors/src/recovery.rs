@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt, TryStreamExt};
-use impresario_kernel::event::{Fact, Lane, TreeDelivered, TreeLifted, TreeRefused};
+use impresario_kernel::event::{BudgetSettled, Fact, Lane, TreeDelivered, TreeLifted, TreeRefused};
 use impresario_kernel::tree::{NodeState, Tree};
-use impresario_kernel::{Agent, AgentId, Event, Input, Outcome, OutcomeKind, Seq, Spec, TurnEnd};
+use impresario_kernel::{Agent, AgentId, Budget, Event, Input, Outcome, OutcomeKind, Seq, Spec, TurnEnd};
 use impresario_seams::{Batch, Commit, Head, SessionFilter, SessionInfo, TurnState};
 
 use crate::delegation::Settled;
@@ -47,9 +47,14 @@ pub(crate) async fn load(shared: &Shared, root: &AgentId, spec: AgentSpec) -> Re
         let top = &info.new.root;
         return Err(Error::Refused(format!("{root} is a subagent (of {parent}); open its root {top}")));
     }
-    let profile = Arc::new(Profile::root(shared, root, spec)?);
+    let budget = spec.budget.clone();
+    let mut profile = Profile::root(shared, root, spec)?;
     let mut facts = read_tree(shared, root).await?;
     facts.lift(shared);
+    facts.balance(shared, budget);
+    profile.is_budgeted = !facts.tree.ledger().is_empty();
+    profile.check_price(shared, facts.tree.ledger().budget(root))?;
+    let profile = Arc::new(profile);
     let mut patients = read_patients(shared, root, &profile.spec).await?;
     for patient in &mut patients {
         patient.tell(shared, Input::Recovered);
@@ -173,6 +178,28 @@ impl TreeFacts {
         let stones = self.tree.tombstones().clone();
         let lifted = stones.into_iter().map(|(agent, epoch)| Fact::TreeLifted(TreeLifted { agent, epoch }));
         self.extend(shared, lifted.collect());
+    }
+
+    /// What was in flight has cost all that was reserved, nobody at rest holds what it does not need, and the root may
+    /// spend what it is given now.
+    fn balance(&mut self, shared: &Shared, budget: Option<Budget>) {
+        let open = self.tree.ledger().reservations().map(|(agent, charge, amount)| {
+            let (agent, charge, amount) = (agent.clone(), charge.clone(), *amount);
+            Fact::BudgetSettled(BudgetSettled { agent, charge, amount })
+        });
+        let open = open.collect();
+        self.extend(shared, open);
+        let root = self.tree.root().clone();
+        for agent in self.tree.budgeted() {
+            let refunded = self.tree.ledger().refund(&agent);
+            self.extend(shared, refunded.map(Fact::BudgetRefunded).into_iter().collect());
+        }
+        if let Some(budget) = budget {
+            let budget = self.tree.ledger().budget(&root).map_or(budget.clone(), |before| budget.over(before));
+            // There is nobody above a root who could have too little.
+            let drawn = self.tree.ledger().grant(&[root], &budget).ok();
+            self.extend(shared, drawn.map(Fact::BudgetDrawn).into_iter().collect());
+        }
     }
 
     fn batch(&self, root: &AgentId) -> Option<Batch> {

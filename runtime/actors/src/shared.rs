@@ -12,6 +12,7 @@ use crate::feed::Feed;
 use crate::halts::{Halt, Halts};
 use crate::journal::Journal;
 use crate::limits::Limits;
+use crate::prices::PriceTable;
 use crate::profile::Profile;
 use crate::router::Router;
 use crate::supervisor::SupervisorMessage;
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     /// In the order in which they are asked, before those of an agent's own.
     pub(crate) hooks: Vec<Arc<dyn Hook>>,
     pub(crate) limits: Limits,
+    pub(crate) prices: PriceTable,
     pub(crate) journal: Journal,
     /// Who has the trees.
     pub(crate) supervisor: Address<SupervisorMessage>,

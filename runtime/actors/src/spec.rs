@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use impresario_kernel::{Access, RestartPolicy};
+use impresario_kernel::{Access, Budget, RestartPolicy};
 use impresario_seams::Hook;
 use serde_json::{Map, Value};
 
@@ -31,6 +31,9 @@ pub struct AgentSpec {
     /// How often it is started again when its actor panics, and its descendants when theirs do; `None` is the runtime's
     /// [`crate::Limits::restarts`], [`RestartPolicy::NEVER`] leaves it crashed.
     pub restarts: Option<RestartPolicy>,
+    /// What it and all below it may spend; `None` is no limit of its own. When a stored root is opened, what this says
+    /// replaces what was said before, and the rest stays; what was spent before counts.
+    pub budget: Option<Budget>,
     /// Hooks of its own, asked behind the runtime's; its descendants have them too.
     pub hooks: Vec<Arc<dyn Hook>>,
 }
@@ -49,6 +52,7 @@ impl AgentSpec {
             tools: None,
             label: "root".into(),
             restarts: None,
+            budget: None,
             hooks: vec![],
         }
     }

@@ -1,6 +1,7 @@
 //! The supervisor: places in trees, slots, settlements, stops. It writes the tree logs and nothing else, holds no
 //! content, and awaits nothing in its handler.
 
+mod funds;
 mod inherit;
 mod manage;
 mod open;
@@ -14,7 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use impresario_kernel::admission::Applicant;
-use impresario_kernel::{Agent, AgentId, AgentPath, CallId, CallKey, CallReport, Cause, Outcome, OutcomeKind, Seq};
+use impresario_kernel::{
+    Agent, AgentId, AgentPath, CallId, CallKey, CallReport, Cause, ChargeId, Funds, Outcome, OutcomeKind, Seq,
+};
 use impresario_seams::{Observed, StoreError};
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
@@ -52,6 +55,12 @@ pub(crate) enum SupervisorMessage {
     Spawn(Box<Spawn>),
     /// An agent asks to run a turn.
     AskSlot { agent: AgentId, resuming: bool, ask: u64 },
+    /// An agent asks to spend.
+    Reserve { agent: AgentId, charge: ChargeId, amount: Funds },
+    /// What it asked for has cost so much, or is not wanted any more.
+    Settle { agent: AgentId, charge: ChargeId, amount: Funds },
+    /// A window may have room again.
+    Refill { root: AgentId },
     /// A turn begins behind another one: another outcome will come.
     BeginsAgain { agent: AgentId },
     /// An agent's turn does not run now.
@@ -80,8 +89,9 @@ pub(crate) enum SupervisorMessage {
     Quiesce { top: AgentId, reply: oneshot::Sender<Result<Receipt, Error>> },
     /// Everything that a supervisor which failed had written was read.
     Inherited(Box<Inheritance>),
-    /// An agent has asked again for all that it waits for: how its last turn came out, and whether it has a slot.
-    Announced { agent: AgentId, outcome: Option<Arc<Outcome>>, has_slot: bool },
+    /// An agent has asked again for all that it waits for: how its last turn came out, whether it has a slot, and what it
+    /// pays for.
+    Announced { agent: AgentId, outcome: Option<Arc<Outcome>>, has_slot: bool, in_flight: Vec<ChargeId> },
     /// A tree log is durable up to here.
     TreeDurable { log: AgentId, until: Seq },
     /// The store fails; it is asked again.
@@ -212,6 +222,9 @@ impl SupervisorState {
             SupervisorMessage::Opened { id, loaded } => self.loaded(&id, *loaded),
             SupervisorMessage::Spawn(spawn) => self.spawn(*spawn),
             SupervisorMessage::AskSlot { agent, resuming, ask } => self.ask_slot(agent, resuming, ask),
+            SupervisorMessage::Reserve { agent, charge, amount } => self.reserve(agent, charge, amount),
+            SupervisorMessage::Settle { agent, charge, amount } => self.settle_charge(&agent, charge, amount),
+            SupervisorMessage::Refill { root } => self.fund(&root),
             SupervisorMessage::BeginsAgain { agent } => {
                 self.tree_of(&agent).into_iter().for_each(|tree| tree.begins_again(&agent));
             }
@@ -233,7 +246,9 @@ impl SupervisorState {
             SupervisorMessage::StopTimedOut { root, stop } => self.stop_timed_out(&root, stop),
             SupervisorMessage::Quiesce { top, reply } => self.quiesce(&top, reply),
             SupervisorMessage::Inherited(inheritance) => return self.inherited(*inheritance),
-            SupervisorMessage::Announced { agent, outcome, has_slot } => self.announced(&agent, outcome, has_slot),
+            SupervisorMessage::Announced { agent, outcome, has_slot, in_flight } => {
+                self.announced(&agent, outcome, has_slot, &in_flight);
+            }
             SupervisorMessage::TreeDurable { log, until } => self.tree_durable(&log, until),
             SupervisorMessage::StoreStalled(error) => self.store_stalled(&error),
             SupervisorMessage::StoreLost(error) => self.store_lost(error),
@@ -290,6 +305,7 @@ impl SupervisorState {
         let root = AgentId::from(log.as_str().trim_end_matches(".tree"));
         if let Some(tree) = self.trees.get_mut(&root) {
             tree.durable = tree.durable.max(until);
+            self.tell_funded(&root);
             self.check_rest(&root);
         }
     }

@@ -465,6 +465,11 @@ impl Agent {
         &self.todos
     }
 
+    /// What the runtime tells the model about itself is this from here on; said with the next request.
+    pub fn set_context(&mut self, context: Arc<str>) {
+        self.spec = Arc::new(Spec { context: Some(context), ..Spec::clone(&self.spec) });
+    }
+
     /// What it runs with.
     pub fn spec(&self) -> &Arc<Spec> {
         &self.spec

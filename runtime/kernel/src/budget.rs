@@ -159,6 +159,18 @@ impl Budget {
         *self == Self::default()
     }
 
+    /// This budget where it says something, and `before` where it does not.
+    #[must_use]
+    pub fn over(self, before: &Self) -> Self {
+        Self {
+            tokens: self.tokens.or(before.tokens),
+            micro_usd: self.micro_usd.or(before.micro_usd),
+            tool_calls: self.tool_calls.or(before.tool_calls),
+            wall_ms: self.wall_ms.or(before.wall_ms),
+            windows: if self.windows.is_empty() { before.windows.clone() } else { self.windows },
+        }
+    }
+
     /// Whether money is limited, which takes prices.
     pub fn has_money(&self) -> bool {
         self.micro_usd.is_some() || self.windows.iter().any(|window| window.resource == Resource::MicroUsd)
@@ -183,6 +195,8 @@ pub enum Funding {
     Waits {
         /// When to look again if nobody settles before; none when only others can free something.
         until: Option<Millis>,
+        /// The accounts that lack something, and what.
+        lacking: Vec<(AgentId, Resource)>,
     },
     /// Nobody can free enough.
     Refused(Exhausted),
@@ -311,6 +325,11 @@ impl Ledger {
         self.accounts.is_empty()
     }
 
+    /// Who has an account.
+    pub fn owners(&self) -> impl Iterator<Item = &AgentId> {
+        self.accounts.keys()
+    }
+
     /// The budget of an agent, if it has one of its own.
     pub fn budget(&self, agent: &AgentId) -> Option<&Budget> {
         self.accounts.get(agent).map(|account| &account.limit)
@@ -340,6 +359,11 @@ impl Ledger {
             (max > 0 && used >= max - max / 5).then_some((resource, used, max))
         });
         limits.collect()
+    }
+
+    /// The accounts and things that a call of the first of `lineage` would be paid from and with.
+    pub fn payers(&self, lineage: &[AgentId]) -> Vec<(AgentId, Resource)> {
+        Resource::ALL.into_iter().filter_map(|resource| Some((self.payer(lineage, resource)?, resource))).collect()
     }
 
     /// The nearest account at or above an agent that limits a thing. `lineage` is the agent and those above it.
@@ -374,7 +398,7 @@ impl Ledger {
             return Funding::Refused(Exhausted { limit: "budget_wall_ms", max: late.limit.wall_ms.unwrap_or(0) });
         }
         let mut facts = vec![];
-        let mut waits = false;
+        let mut lacking = vec![];
         for resource in Resource::ALL {
             let need = amount.of(resource);
             let Some(payer) = self.payer(lineage, resource).filter(|_| need > 0) else { continue };
@@ -390,22 +414,22 @@ impl Ledger {
             if has_room && self.in_hand(&payer, resource) >= need {
                 self.draw_up(&payer, resource, need, &mut facts);
             } else {
-                waits = true;
+                lacking.push((payer, resource));
             }
         }
         let refills = accounts().flat_map(|account| {
             let windows = account.limit.windows.iter();
             windows.filter_map(|window| account.refills(window, amount.of(window.resource), now))
         });
-        let mut until = None;
+        let (mut until, mut is_full) = (None, false);
         for refill in refills {
-            waits = true;
+            is_full = true;
             if let Refill::At(at) = refill {
                 until = until.max(Some(at));
             }
         }
-        if waits {
-            return Funding::Waits { until };
+        if is_full || !lacking.is_empty() {
+            return Funding::Waits { until, lacking };
         }
         let (agent, charge) = (agent.clone(), charge.clone());
         facts.push(Fact::BudgetReserved(BudgetReserved { agent, charge, amount }));
@@ -624,7 +648,8 @@ mod tests {
         let too_much = TooMuch { resource: TOKENS, asked: 101, left: 100 };
         assert_eq!(grant(&mut ledger, &["child", "root"], tokens(101)), Err(too_much));
         grant(&mut ledger, &["child", "root"], tokens(80)).unwrap();
-        assert_eq!(spend(&mut ledger, &["root"], 21, 0), Some(Funding::Waits { until: None }));
+        let lacking = vec![("root".into(), TOKENS)];
+        assert_eq!(spend(&mut ledger, &["root"], 21, 0), Some(Funding::Waits { until: None, lacking }));
         assert_eq!(spend(&mut ledger, &["child", "root"], 30, 0), None);
         let refunded = ledger.refund(&"child".into()).unwrap();
         assert_eq!(refunded.amount.tokens, 50);
@@ -642,7 +667,7 @@ mod tests {
         grant(&mut ledger, &["root"], Budget { windows: vec![window], ..Budget::default() }).unwrap();
         assert_eq!(spend(&mut ledger, &["a", "root"], 60, 10), None);
         assert_eq!(spend(&mut ledger, &["a", "root"], 30, 20), None);
-        let waits = |at| Some(Funding::Waits { until: Some(Millis(at)) });
+        let waits = |at| Some(Funding::Waits { until: Some(Millis(at)), lacking: vec![] });
         assert_eq!(spend(&mut ledger, &["b", "root"], 20, 30), waits(1_010));
         assert_eq!(spend(&mut ledger, &["b", "root"], 300, 30), waits(1_020), "alone, when nothing else is in it");
         assert_eq!(spend(&mut ledger, &["b", "root"], 20, 1_010), None);

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::budget::Resource;
+
 /// Why a model call failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -237,7 +239,12 @@ impl Outcome {
             TurnEnd::MaxTokens => "the output limit was reached".into(),
             TurnEnd::Interrupted => "the process ended under it".into(),
             TurnEnd::Forked => "the turn belongs to the parent".into(),
-            TurnEnd::Limit { limit, max } => format!("its limit of {max} {} was reached", limit.replace('_', " ")),
+            TurnEnd::Limit { limit, max } => {
+                match Resource::ALL.into_iter().find(|resource| resource.as_str() == limit) {
+                    Some(resource) => format!("the budget of {} is spent", resource.show(*max)),
+                    None => format!("its limit of {max} {} was reached", limit.replace('_', " ")),
+                }
+            }
             TurnEnd::Other(reason) => format!("ended for {reason}"),
         }
     }

@@ -119,6 +119,9 @@ pub enum SpawnRefused {
         /// How many were granted.
         limit: u32,
     },
+    /// The asker has less left to spend than it wants to give away.
+    #[error("{0}; ask for less, or leave the budget out and let it spend from yours")]
+    Budget(TooMuch),
     /// The subtree is being stopped.
     #[error("this part of the tree is being stopped")]
     Stopped,
@@ -134,6 +137,7 @@ impl SpawnRefused {
             Self::Depth { .. } => "DEPTH_LIMIT",
             Self::Descendants { .. } => "DESCENDANTS_LIMIT",
             Self::NotGranted { .. } => "SPAWN_NOT_GRANTED",
+            Self::Budget(_) => "BUDGET",
             Self::Stopped => "STOPPED",
             Self::UnknownParent => "UNKNOWN_PARENT",
         }
@@ -181,6 +185,13 @@ impl Tree {
     /// The agent and those above it, nearest first, as the ledger takes them.
     pub fn accounts_of(&self, agent: &AgentId) -> Vec<AgentId> {
         self.lineage(agent).cloned().collect()
+    }
+
+    /// Who has a budget, the deepest first.
+    pub fn budgeted(&self) -> Vec<AgentId> {
+        let mut owners: Vec<AgentId> = self.ledger.owners().cloned().collect();
+        owners.sort_by_key(|id| std::cmp::Reverse(self.lineage(id).count()));
+        owners
     }
 
     /// Decides whether a new child of `parent` may have `budget`.

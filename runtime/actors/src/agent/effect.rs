@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use impresario_kernel::{Agent, AgentId, Event, Outcome, Seq};
+use impresario_kernel::{Agent, AgentId, ChargeId, Event, Outcome, Seq};
 use impresario_seams::{Batch, Head, Observed, TurnState};
 use tokio::sync::oneshot;
 
@@ -23,7 +23,7 @@ pub(super) enum Effect {
     /// A turn ended: observers and the supervisor are told.
     TurnEnded(Arc<Outcome>),
     /// A new supervisor has been asked again for everything, and is told how the last turn came out.
-    Announced(Option<Arc<Outcome>>),
+    Announced(Option<Arc<Outcome>>, Vec<ChargeId>),
     /// A turn will begin, and it is not the first.
     BeginsAgain,
     /// A child's outcome is in this log.
@@ -87,10 +87,10 @@ impl AgentState {
                 self.say(Observed::Ended { outcome: Arc::clone(&outcome), duration_ms });
                 self.shared.supervisor.cast(SupervisorMessage::TurnEnded { agent: self.id.clone(), outcome });
             }
-            Effect::Announced(outcome) => {
+            Effect::Announced(outcome, in_flight) => {
                 let (agent, has_slot) = (self.id.clone(), self.slot == SlotState::Held);
                 // It has handled one message more, so it says again, behind this, whether it is at rest.
-                self.shared.supervisor.cast(SupervisorMessage::Announced { agent, outcome, has_slot });
+                self.shared.supervisor.cast(SupervisorMessage::Announced { agent, outcome, has_slot, in_flight });
             }
             Effect::BeginsAgain => {
                 self.shared.supervisor.cast(SupervisorMessage::BeginsAgain { agent: self.id.clone() })

@@ -57,7 +57,7 @@ impl AgentState {
                 self.gates.remove(&want);
                 self.stop(call);
                 self.tasks.insert(want, Task::Delegated);
-            } else if self.durable >= gate && !self.is_halted() && self.has_slot_for(want) {
+            } else if self.durable >= gate && !self.is_halted() && self.has_slot_for(want) && self.is_paid(want) {
                 self.gates.remove(&want);
                 let task = self.start(myself, want);
                 self.tasks.insert(want, task);
@@ -68,6 +68,7 @@ impl AgentState {
     /// Ends what is no longer wanted. A call that is being stopped still runs: it is ended with its stop.
     fn end(&mut self, want: Want, wanted: &OrdSet<Want>) {
         self.gates.remove(&want);
+        self.drop_payment(want);
         match want {
             Want::Run(call) if wanted.contains(&Want::Stop(call)) => return,
             Want::Stop(call) => drop(self.tasks.remove(&Want::Run(call))),
@@ -124,12 +125,13 @@ impl AgentState {
         if self.slot == SlotState::Asked {
             self.ask_slot();
         }
-        self.follow(super::Effect::Announced(self.agent.outcome().cloned()));
+        let in_flight = self.reserve_again();
+        self.follow(super::Effect::Announced(self.agent.outcome().cloned(), in_flight));
     }
 
     /// Gives the slot back while all that the turn does is wait for others, and when it is over.
     fn settle_slot(&mut self) {
-        let needs = self.agent.is_running() || self.agent.wants_turn();
+        let needs = (self.agent.is_running() || self.agent.wants_turn()) && !self.waits_for_funds();
         if !needs && self.slot != SlotState::None {
             self.slot = SlotState::None;
             self.shared.supervisor.cast(SupervisorMessage::ReturnSlot { agent: self.id.clone() });

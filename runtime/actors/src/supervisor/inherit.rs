@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use impresario_kernel::event::{Fact, QueueRule, TreeRefused};
 use impresario_kernel::tree::{NodeState, Tree};
-use impresario_kernel::{AgentId, CallId, CallKey, Cause, Outcome, Seq};
+use impresario_kernel::{AgentId, CallId, CallKey, Cause, ChargeId, Outcome, Seq};
 use impresario_seams::StoreError;
 use ractor::{ActorRef, ActorStatus};
 use tokio::sync::oneshot;
@@ -82,11 +82,14 @@ impl SupervisorState {
             | SupervisorMessage::Stop(_)
             | SupervisorMessage::Quiesce { .. }
             | SupervisorMessage::ActorFailed { .. }
+            | SupervisorMessage::Settle { .. }
             | SupervisorMessage::StoreStalled(_)
             | SupervisorMessage::StoreLost(_) => reading.held.push(message),
             SupervisorMessage::Opened { .. }
             | SupervisorMessage::Spawn(_)
             | SupervisorMessage::AskSlot { .. }
+            | SupervisorMessage::Reserve { .. }
+            | SupervisorMessage::Refill { .. }
             | SupervisorMessage::BeginsAgain { .. }
             | SupervisorMessage::ReturnSlot { .. }
             | SupervisorMessage::AgentRests { .. }
@@ -169,7 +172,13 @@ impl SupervisorState {
         self.go_on(root);
     }
 
-    pub(super) fn announced(&mut self, agent: &AgentId, outcome: Option<Arc<Outcome>>, has_slot: bool) {
+    pub(super) fn announced(
+        &mut self,
+        agent: &AgentId,
+        outcome: Option<Arc<Outcome>>,
+        has_slot: bool,
+        in_flight: &[ChargeId],
+    ) {
         let Some(tree) = self.tree_of(agent) else { return };
         // The actor failed behind this.
         if !tree.announcing.as_ref().is_some_and(|announcing| announcing.contains(agent)) {
@@ -188,6 +197,7 @@ impl SupervisorState {
         if has_slot && let Some(tree) = self.tree_of(agent) {
             tree.begins_again(agent);
         }
+        self.settle_all_but(agent, in_flight);
         self.has_announced(agent);
     }
 
@@ -216,6 +226,7 @@ impl SupervisorState {
         ended.into_iter().for_each(|(agent, outcome)| self.turn_ended(&agent, outcome));
         self.inherit_stops(root);
         self.grant_slots(root);
+        self.refund_all(root);
         let waiting: BTreeSet<AgentId> = self.trees.get(root).into_iter().flat_map(TreeState::waiting).collect();
         waiting.iter().for_each(|parent| self.end_waits(parent));
         self.check_rest(root);

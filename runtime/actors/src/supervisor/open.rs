@@ -85,6 +85,7 @@ impl SupervisorState {
         let Some(id) = self.actors.remove(&actor) else { return };
         self.has_announced(&id);
         self.return_slot(&id);
+        self.settle_all_but(&id, &[]);
         let Some(tree) = self.tree_of(&id) else { return };
         tree.set_rest(&id, None);
         tree.waits.retain(|wait| wait.parent != id);

@@ -19,6 +19,8 @@ impl SupervisorState {
         if tree.announcing.is_some() {
             return;
         }
+        self.refund(agent);
+        let Some(tree) = self.tree_of(agent) else { return };
         let Some(parent) = tree.tree.node(agent).and_then(|node| node.parent.clone()) else { return };
         if tree.agents.get(&parent).is_none_or(|entry| !entry.is_live) {
             // Nobody is there to take it; the next opening hands it on.
@@ -218,7 +220,7 @@ fn covers(tree: &TreeState, wait: &Wait, child: &AgentId) -> bool {
     tree.tree.node(child).is_some_and(|node| node.parent.as_ref() == Some(&wait.parent)) && is_meant(tree, wait, child)
 }
 
-fn is_settled(tree: &TreeState, child: &AgentId) -> bool {
+pub(super) fn is_settled(tree: &TreeState, child: &AgentId) -> bool {
     tree.agents.get(child).is_none_or(|entry| entry.outcome.is_some() && !entry.is_at_it_again)
 }
 

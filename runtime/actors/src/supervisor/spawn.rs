@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use impresario_kernel::event::{Context, Fact, SubagentDescribed};
 use impresario_kernel::tree::{Ask, SpawnRefused, Tree, TreeLimits};
-use impresario_kernel::{Agent, AgentId, AgentPath, Block, CallKey, CallReport, Input, Lane, Message, Seq};
+use impresario_kernel::{Agent, AgentId, AgentPath, Block, Budget, CallKey, CallReport, Input, Lane, Message, Seq};
 use impresario_seams::{Batch, ForkRef, Head, Observed};
 use ractor::ActorRuntime;
 use serde_json::{Map, json};
@@ -29,9 +29,10 @@ impl SupervisorState {
         if self.shared.router.sent(&id).is_some() {
             return Ok(id);
         }
+        let budget = spec.budget.clone();
         let profile = Arc::new(Profile::root(&self.shared, &id, spec)?);
         let agent = Agent::new(Arc::clone(&profile.spec));
-        self.plant(&id, &profile, Newborn { agent, fork: None, first: None });
+        self.plant(&id, &profile, budget, Newborn { agent, fork: None, first: None });
         Ok(id)
     }
 
@@ -48,14 +49,17 @@ impl SupervisorState {
         let forked = prefix.fork_at_rest(Arc::clone(&profile.spec));
         let (agent, until) = forked.ok_or_else(|| Error::Refused(format!("{from} is in a turn")))?;
         let fork = Some(ForkRef { session: from, until });
-        self.plant(&id, &profile, Newborn { agent, fork, first: None });
+        self.plant(&id, &profile, None, Newborn { agent, fork, first: None });
         Ok(id)
     }
 
     /// Begins a tree with its root.
-    fn plant(&mut self, id: &AgentId, profile: &Arc<Profile>, root: Newborn) {
+    fn plant(&mut self, id: &AgentId, profile: &Arc<Profile>, budget: Option<Budget>, root: Newborn) {
         self.shared.roots().insert(id.clone(), Arc::clone(profile));
-        let tree = TreeState::new(&self.shared, Tree::new(id.clone()), Seq(0));
+        let mut tree = TreeState::new(&self.shared, Tree::new(id.clone()), Seq(0));
+        // There is nobody above a root who could have too little.
+        let drawn = budget.and_then(|budget| tree.tree.ledger().grant(std::slice::from_ref(id), &budget).ok());
+        drawn.into_iter().for_each(|drawn| tree.record(&self.shared, Fact::BudgetDrawn(drawn)));
         self.trees.insert(id.clone(), tree);
         self.be_born(id, profile, root);
     }
@@ -75,11 +79,13 @@ impl SupervisorState {
             context: args.context,
             background: args.background,
             call: Some(call_id),
-            may_spawn: args.may_spawn,
+            may_spawn: args.may_spawn(),
         };
         let shared = Arc::clone(&self.shared);
         let Some(tree) = self.tree_of(&parent) else { return };
-        let reserved = match tree.tree.reserve(ask, limits) {
+        let drawn = args.budget().map(|budget| tree.tree.grant(&child, &parent, &budget)).transpose();
+        let place = tree.tree.reserve(ask, limits);
+        let (reserved, drawn) = match place.and_then(|place| Ok((place, drawn.map_err(SpawnRefused::Budget)?))) {
             Ok(reserved) => reserved,
             Err(refused) => {
                 tree.refused += u32::from(refused == SpawnRefused::Stopped);
@@ -89,6 +95,7 @@ impl SupervisorState {
         let path = reserved.path.clone();
         // In one order for the journal: the place, the child with its first prompt, the word that it is there.
         tree.record(&shared, Fact::TreeReserved(reserved));
+        drawn.into_iter().for_each(|drawn| tree.record(&shared, Fact::BudgetDrawn(drawn)));
         if !args.background {
             tree.answers(&child, &parent, call);
         }

@@ -1,16 +1,17 @@
 //! One live tree: its log, its slots, who is at rest.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use impresario_kernel::admission::Admission;
 use impresario_kernel::event::Fact;
 use impresario_kernel::tree::Tree;
-use impresario_kernel::{AgentId, AgentPath, CallKey, Event, Millis, Outcome, Seq, SessionHeader};
+use impresario_kernel::{AgentId, AgentPath, CallKey, ChargeId, Event, Millis, Outcome, Resource, Seq, SessionHeader};
 use impresario_seams::{Batch, Head, NewSession};
 use tokio::sync::oneshot;
 
 use super::Wait;
+use super::funds::Wish;
 use crate::delegation::Settled;
 use crate::error::Error;
 use crate::halts::Halt;
@@ -35,6 +36,14 @@ pub(crate) struct TreeState {
     pub(super) waits: Vec<Wait>,
     /// Outcomes on their way to a parent.
     pub(super) undelivered: BTreeSet<(AgentId, u32)>,
+    /// Who asks to spend and may not yet, in the order of asking.
+    pub(super) wishes: Vec<Wish>,
+    /// Who may spend as soon as the tree log is durable up to a place.
+    pub(super) funded: VecDeque<(Seq, AgentId, ChargeId)>,
+    /// When windows are looked at again.
+    pub(super) refill: Option<Millis>,
+    /// Of which budgets it was said that they are nearly spent.
+    pub(super) warned: BTreeSet<(AgentId, Resource)>,
     pub(super) waiters: Vec<Waiter>,
     pub(super) refused: u32,
     /// How many live agents are not at rest.
@@ -104,6 +113,10 @@ impl TreeState {
             unsettled: HashMap::new(),
             waits: vec![],
             undelivered: BTreeSet::new(),
+            wishes: vec![],
+            funded: VecDeque::new(),
+            refill: None,
+            warned: BTreeSet::new(),
             waiters: vec![],
             refused: 0,
             busy: 0,
