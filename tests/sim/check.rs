@@ -7,7 +7,7 @@ use futures::TryStreamExt;
 use impresario_kernel::invariant::check_log;
 use impresario_kernel::tree::Tree;
 use impresario_kernel::wire::encode_row;
-use impresario_kernel::{AgentId, Event, Fact, Lane, Seq};
+use impresario_kernel::{AgentId, Event, Fact, Funds, Lane, Seq};
 use impresario_seams::{SessionFilter, SessionInfo, Store};
 
 /// One stored session.
@@ -41,6 +41,7 @@ pub(crate) async fn whole(store: &dyn Store, root: &AgentId, accepted: &BTreeMap
         each_message_is_in_one_place(session, accepted.get(session.info.id()).map(Vec::as_slice).unwrap_or_default());
     }
     no_child_is_made_twice(store, root).await;
+    every_budget_holds(store, root).await;
     let delivered = delivered(store, root).await;
     for session in &sessions {
         is_told_to_its_parent_once(session, &sessions, &delivered);
@@ -75,6 +76,37 @@ async fn no_child_is_made_twice(store: &dyn Store, root: &AgentId) {
             Fact::TreeRefused(refused) => made.retain(|_, child| *child != refused.child),
             _ => {}
         }
+    }
+}
+
+/// Nothing is in flight, nobody but a root holds what it did not spend, and at every moment what was spent and what might be
+/// was within the budget of the root, apart from what calls have cost more than was reserved for them.
+async fn every_budget_holds(store: &dyn Store, root: &AgentId) {
+    let mut tree = Tree::new(root.clone());
+    let (mut spent, mut over) = (Funds::default(), 0);
+    let mut open = BTreeMap::new();
+    for event in tree_log(store, root).await {
+        let at = event.time;
+        match &event.fact {
+            Fact::BudgetReserved(it) => {
+                let twice = open.insert((it.agent.clone(), it.charge.clone()), it.amount);
+                assert_eq!(twice, None, "{} of {} is paid for twice", it.charge, it.agent);
+                let in_flight: u64 = open.values().map(|amount| amount.tokens).sum();
+                let limit = tree.ledger().budget(root).and_then(|budget| budget.tokens).unwrap_or(u64::MAX);
+                assert!(spent.tokens + in_flight <= limit.saturating_add(over), "{spent:?} and {in_flight} of {limit}");
+            }
+            Fact::BudgetSettled(it) => {
+                let reserved = open.remove(&(it.agent.clone(), it.charge.clone())).expect("it was reserved before");
+                spent.tokens += it.amount.tokens;
+                over += it.amount.tokens.saturating_sub(reserved.tokens);
+            }
+            _ => {}
+        }
+        tree.apply(&event.fact, at);
+    }
+    assert!(open.is_empty(), "in flight at rest: {open:?}");
+    for agent in tree.budgeted() {
+        assert_eq!(tree.ledger().refund(&agent), None, "{agent} holds funds at rest");
     }
 }
 

@@ -104,7 +104,10 @@ fn call(dice: &mut Dice, n: u64) -> (String, String) {
     let (name, arguments) = match dice.below(13) {
         0..=2 => ("subagent", json!({"prompt": "do some of it", "label": format!("c{n}"), "may_spawn": 40})),
         3 => ("subagent", json!({"prompt": "do some of it, alone"})),
-        4 => ("subagent", json!({"prompt": "do some of it", "background": true, "may_spawn": 9})),
+        4 => (
+            "subagent",
+            json!({"prompt": "do some of it", "background": true, "may_spawn": 9, "budget": {"tokens": 9000}}),
+        ),
         5 => ("subagent", json!({"prompt": "go on from here", "context": "fork", "may_spawn": 9})),
         6 => {
             let until = ["all", "any", "first_success"][dice.below(3) as usize];

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use impresario_actors::{AgentHandle, AgentSpec, Error, Limits, Receipt, Runtime};
-use impresario_kernel::{AgentId, Cause, MessageId};
+use impresario_kernel::{AgentId, Budget, Cause, MessageId, Resource, Window};
 use impresario_seams::{SessionFilter, Store};
 
 use crate::check;
@@ -67,7 +67,7 @@ impl World {
             supervisors: 0,
         };
         for _ in 0..=world.dice.below(2) {
-            let root = world.runtime.spawn(spec()).await.unwrap();
+            let root = world.runtime.spawn(spec(seed)).await.unwrap();
             world.roots.push(root);
         }
         world
@@ -150,7 +150,9 @@ impl World {
         let receipt = tokio::time::timeout(EVER, stop).await.expect("a stop ends");
         let receipt = receipt.expect("it is open here");
         assert!(!receipt.agents.is_empty());
-        if receipt.at_rest() && self.dice.one_in(2) {
+        // Whoever is above may tell it at once to go on.
+        let is_root = self.roots.iter().any(|root| root.id() == top.id());
+        if is_root && receipt.at_rest() && self.dice.one_in(2) {
             let before = self.asked_within(&receipt);
             tokio::time::sleep(Duration::from_secs(1)).await;
             assert_eq!(self.asked_within(&receipt), before, "a model is asked behind a stop: {receipt:?}");
@@ -195,7 +197,7 @@ impl World {
         for root in &mut self.roots {
             // A store that fails is told so to whoever opens something; asking again helps.
             *root = loop {
-                match self.runtime.open(root.id(), spec()).await {
+                match self.runtime.open(root.id(), spec(self.seed)).await {
                     Ok(root) => break root,
                     Err(Error::Store(error)) if error.is_retryable() => {}
                     Err(error) => panic!("{error}"),
@@ -273,6 +275,16 @@ fn model(seed: u64, asked: &Asked, busy: &Arc<Busy>) -> Counted {
     Counted { model: seams::model(seed, Arc::clone(asked)), busy: Arc::clone(busy) }
 }
 
-fn spec() -> AgentSpec {
-    AgentSpec::new("scripted", "sim", std::env::temp_dir())
+fn spec(seed: u64) -> AgentSpec {
+    AgentSpec { budget: budget(seed), ..AgentSpec::new("scripted", "sim", std::env::temp_dir()) }
+}
+
+/// What the root of every second seed may spend: from nothing to more than it needs, in all or within a time.
+fn budget(seed: u64) -> Option<Budget> {
+    let mut dice = Dice(seed ^ 0xb0d9e7);
+    let tokens = dice.one_in(2).then(|| dice.below(12) * dice.below(12) * 2_000);
+    let tool_calls = dice.one_in(3).then(|| dice.below(40));
+    let window = Window { resource: Resource::Tokens, most: 4_000 + dice.below(30_000), per_ms: 1 + dice.below(3_000) };
+    let windows = if dice.one_in(3) { vec![window] } else { vec![] };
+    dice.one_in(2).then_some(Budget { tokens, tool_calls, windows, ..Budget::default() })
 }
