@@ -196,6 +196,11 @@ impl Mock {
         Self::serve(place, &["mock-model"])
     }
 
+    /// One that plays the script in a file, at once where that does not say otherwise.
+    pub(crate) fn scripted(place: &Place, script: &Path) -> Self {
+        Self::serve(place, &["mock-model", "--latency", "0", "--script", &script.display().to_string()])
+    }
+
     fn serve(place: &Place, args: &[&str]) -> Self {
         let mut server = place.start(args);
         let mut line = String::new();

@@ -1,6 +1,7 @@
 //! The real binary from outside: what it prints, how it exits, what it leaves in the world.
 
 mod batch;
+mod budgets;
 mod crash;
 mod demo;
 mod exit;

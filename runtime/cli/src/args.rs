@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use impresario::kernel::Access;
 
+use crate::spend::SpendArgs;
 use crate::{exit, figures};
 
 /// Run trees of LLM agents that you can bound, stop, kill and resume without losing a result.
@@ -119,6 +120,8 @@ pub(crate) struct RunArgs {
     pub(crate) output: OutputArgs,
     #[command(flatten)]
     pub(crate) bounds: BoundArgs,
+    #[command(flatten)]
+    pub(crate) spend: SpendArgs,
     /// What agents may do in the folder [default: write on a terminal, else read]
     #[arg(long, value_parser = parse_access, value_name = "read|write|full")]
     pub(crate) access: Option<Access>,
@@ -162,6 +165,8 @@ pub(crate) struct BatchArgs {
     pub(crate) jobs: Option<u32>,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) spend: SpendArgs,
     /// What agents may do in the folder
     #[arg(long, value_parser = parse_access, value_name = "read|write|full", default_value = "read")]
     pub(crate) access: Access,

@@ -13,7 +13,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use impresario::kernel::{AgentId, Cause, MessageId, Outcome, OutcomeKind, Spent};
 use impresario::seams::{SessionFilter, Store};
-use impresario::{AgentHandle, AgentSpec, Limits, Runtime};
+use impresario::{AgentHandle, AgentSpec, Limits, PriceTable, Runtime};
 use serde_json::json;
 
 use crate::args::{Again, BatchArgs, Changed, Common, ModelArgs};
@@ -56,11 +56,12 @@ pub(crate) async fn batch(common: &Common, args: BatchArgs) -> Result<Exit, Fail
     let all = tasks::read(&args.tasks, args.template.as_deref())?;
     let mut results = Results::open(&args.output)?;
     let (total, chosen) = (all.len(), chosen(&args, all, &results)?);
-    let (choices, mut jobs) = jobs(common, &args, chosen)?;
+    let home = Home::of(common)?;
+    let prices = args.spend.prices(&home)?;
+    let (choices, mut jobs) = jobs(common, &args, chosen, (&prices, &home))?;
     if args.dry_run {
         return dry_run(&jobs, total);
     }
-    let home = Home::of(common)?;
     let store = backend::store(&home)?;
     find_sessions(&store, &results, &mut jobs).await?;
     let is_scripted = choices.values().all(Choice::is_scripted);
@@ -70,7 +71,7 @@ pub(crate) async fn batch(common: &Common, args: BatchArgs) -> Result<Exit, Fail
         models.push(backend::model(choice)?);
     }
     let builder = Runtime::builder(store).models(models).tools(backend::tools()).hooks(backend::hooks());
-    let runtime = builder.limits(limits(&args)).build().await?;
+    let runtime = builder.limits(limits(&args)).prices(prices).build().await?;
     let mut run = Run {
         runtime: &runtime,
         timeout: args.timeout_per_task,
@@ -149,9 +150,15 @@ fn limits(args: &BatchArgs) -> Limits {
 }
 
 /// The providers by name, and each task with all that it is run with.
-fn jobs(common: &Common, args: &BatchArgs, tasks: Vec<Task>) -> Result<(BTreeMap<String, Choice>, Vec<Job>), Failed> {
+fn jobs(
+    common: &Common,
+    args: &BatchArgs,
+    tasks: Vec<Task>,
+    (prices, home): (&PriceTable, &Home),
+) -> Result<(BTreeMap<String, Choice>, Vec<Job>), Failed> {
     let env = |name: &str| std::env::var(name).ok();
     let (sampling, max_tokens) = provider::settings(&args.model.settings)?;
+    let budget = args.spend.budget()?;
     let system = system(args.system.as_deref(), None)?;
     let folder = home::work_dir(common)?;
     let output = std::path::absolute(&args.output).unwrap_or_else(|_| args.output.clone());
@@ -159,12 +166,14 @@ fn jobs(common: &Common, args: &BatchArgs, tasks: Vec<Task>) -> Result<(BTreeMap
     for task in tasks {
         let model = task.model.clone().or_else(|| args.model.model.clone());
         let choice = Choice::of(&ModelArgs { model, ..args.model.clone() }, &env)?;
+        args.spend.check(prices, budget.as_ref(), &choice, home)?;
         let dir = task.dir.as_ref().map_or_else(|| folder.clone(), |dir| folder.join(dir));
         let spec = AgentSpec {
             max_tokens,
             sampling: sampling.clone(),
             system: system.clone(),
             access: args.access,
+            budget: budget.clone(),
             tools: task.tools.clone().or_else(|| args.tools.clone()),
             ..AgentSpec::new(&choice.provider, &choice.model, dir)
         };

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use impresario::kernel::{Access, AgentId, Outcome, OutcomeKind, Spent};
+use impresario::kernel::{Access, AgentId, Budget, Outcome, OutcomeKind, Spent};
 use impresario::{Limits, Receipt, Seen, Subscription};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -43,16 +43,18 @@ pub(crate) struct Start {
     pub(crate) access: Access,
     /// The bounds.
     pub(crate) limits: Limits,
+    /// What the tree may spend.
+    pub(crate) budget: Option<Budget>,
 }
 
 impl Start {
     /// The first line of stderr.
     pub(crate) fn line(&self) -> String {
         let Limits { depth_max, descendants_max, running_max, .. } = self.limits;
-        let spending = match self.limits.tokens_max {
-            None => "no spending limit".into(),
-            Some(max) => format!("{} tokens a turn", figures::count(max)),
-        };
+        let turn = self.limits.tokens_max.map(|max| format!("{} tokens a turn", figures::count(max)));
+        let budget = self.budget.as_ref().map(|budget| format!("budget {}", crate::spend::show(budget)));
+        let limits: Vec<String> = turn.into_iter().chain(budget).collect();
+        let spending = if limits.is_empty() { "no spending limit".into() } else { limits.join(", ") };
         format!(
             "model {} · dir {} · access {} · limits depth {depth_max}, agents {descendants_max}, running {running_max}, \
              {spending}",
@@ -370,6 +372,7 @@ mod tests {
             home: "memory".into(),
             access: Access::Read,
             limits: Limits::default(),
+            budget: None,
         };
         assert_eq!(
             start.line(),

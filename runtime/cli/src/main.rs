@@ -25,6 +25,7 @@ mod run;
 mod schema;
 mod sessions;
 mod signals;
+mod spend;
 mod tally;
 
 use args::{Cli, Command, Common, Schema, Sessions};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use impresario::kernel::{Access, AgentId, Cause, Outcome, OutcomeKind};
 use impresario::seams::Store;
-use impresario::{AgentHandle, AgentSpec, Limits, Receipt, Runtime, RuntimeBuilder};
+use impresario::{AgentHandle, AgentSpec, Limits, PriceTable, Receipt, Runtime, RuntimeBuilder};
 use tokio::sync::oneshot;
 
 use crate::approver::TerminalApprover;
@@ -32,6 +32,7 @@ struct Job {
     choice: Choice,
     spec: AgentSpec,
     limits: Limits,
+    prices: PriceTable,
     timeout: Option<Duration>,
     store: Arc<dyn Store>,
     resume: Option<AgentId>,
@@ -56,6 +57,7 @@ pub(crate) async fn demo(common: &Common, args: DemoArgs) -> Result<Exit, Failed
     let job = Job {
         prompt: "Look over this folder and report.".into(),
         limits: limits(&args.bounds, true),
+        prices: PriceTable::default(),
         timeout: args.bounds.timeout,
         spec,
         choice,
@@ -83,6 +85,9 @@ pub(crate) async fn run(common: &Common, args: RunArgs) -> Result<Exit, Failed> 
     let style = style(common, &args.output, output.is_some())?;
     let system = system(args.system.as_deref(), args.system_append.as_deref())?;
     let home = Home::of(common)?;
+    let budget = args.spend.budget()?;
+    let prices = args.spend.prices(&home)?;
+    args.spend.check(&prices, budget.as_ref(), &choice, &home)?;
     let mut dir = home::work_dir(common)?;
     let store = if args.ephemeral { backend::memory() } else { backend::store(&home)? };
     let asked_for = if args.continue_last { Some("@last") } else { args.resume.as_deref() };
@@ -103,11 +108,13 @@ pub(crate) async fn run(common: &Common, args: RunArgs) -> Result<Exit, Failed> 
         system,
         access: args.access.unwrap_or_else(|| default_access(on_terminal)),
         tools: args.tools,
+        budget,
         ..AgentSpec::new(&choice.provider, &choice.model, dir)
     };
     let job = Job {
         prompt,
         limits: limits(&args.bounds, choice.is_scripted()),
+        prices,
         timeout: args.bounds.timeout,
         spec,
         choice,
@@ -255,6 +262,7 @@ impl Job {
             home: self.kept.as_ref().map_or_else(|| "memory".into(), |home| home.dir().display().to_string()),
             access: self.spec.access,
             limits: self.limits.clone(),
+            budget: self.spec.budget.clone(),
         }
     }
 
@@ -264,7 +272,8 @@ impl Job {
             .models([backend::model(&self.choice)?])
             .tools(backend::tools())
             .hooks(backend::hooks())
-            .limits(self.limits.clone());
+            .limits(self.limits.clone())
+            .prices(self.prices.clone());
         Ok(if asks { runtime.approver(TerminalApprover::default()) } else { runtime })
     }
 

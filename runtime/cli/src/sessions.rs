@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use futures::TryStreamExt;
+use impresario::kernel::budget::Ledger;
+use impresario::kernel::tree::Tree;
+use impresario::kernel::{AgentId, Seq};
 use impresario::seams::{SessionFilter, SessionInfo, Store, TurnState};
 
 use crate::args::{Common, Sessions};
@@ -52,6 +56,18 @@ impl Archive {
         sessions.sort_by(|a, b| a.id().cmp(b.id()));
         sessions.sort_by_key(|session| session.new.path.as_str().matches('/').count());
         Ok(sessions)
+    }
+
+    /// Who may spend what in the tree of `root`, and what they have spent, as far as that can be read.
+    async fn ledger(&self, root: &AgentId) -> Result<Ledger, Failed> {
+        let (log, mut tree) = (root.tree_log(), Tree::new(root.clone()));
+        if self.store.info(log.clone()).await?.is_some() {
+            let mut events = self.store.read(log, Seq(0));
+            while let Some(event) = events.try_next().await? {
+                tree.apply(&event.fact, event.time);
+            }
+        }
+        Ok(tree.ledger().clone())
     }
 
     /// How far a session is, in a word or a few.

@@ -44,7 +44,11 @@ impl Resource {
     pub fn show(self, amount: u64) -> String {
         match self {
             Self::Tokens => format!("{amount} tokens"),
-            Self::MicroUsd => format!("${}.{:02}", amount / 1_000_000, amount % 1_000_000 / 10_000),
+            Self::MicroUsd => {
+                let digits = format!("{:06}", amount % 1_000_000);
+                let cents = digits.trim_end_matches('0');
+                format!("${}.{cents:0<2}", amount / 1_000_000)
+            }
             Self::ToolCalls => format!("{amount} tool calls"),
         }
     }
@@ -681,6 +685,15 @@ mod tests {
         assert_eq!(spend(&mut ledger, &["a", "root"], 9, 49), None);
         let refused = Funding::Refused(Exhausted { limit: "budget_wall_ms", max: 50 });
         assert_eq!(spend(&mut ledger, &["a", "root"], 9, 50), Some(refused));
+    }
+
+    #[test]
+    fn money_reads_as_dollars_with_as_many_digits_as_it_takes() {
+        let show = |micro_usd| Resource::MicroUsd.show(micro_usd);
+        assert_eq!(
+            [0, 500_000, 2_000_000, 1_000, 1_234_567].map(show),
+            ["$0.00", "$0.50", "$2.00", "$0.001", "$1.234567"]
+        );
     }
 
     #[test]

@@ -12,6 +12,8 @@ use impresario_seams::{ModelRequest, ModelScope};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::scripted::View;
+
 #[derive(Deserialize)]
 struct Body {
     #[serde(default)]
@@ -77,9 +79,13 @@ pub(super) fn request(body: &[u8]) -> Result<(ModelRequest, bool), serde_json::E
     let header = Arc::new(RequestHeader { config, system: system.map(Into::into), tools, rest: Map::new() });
     let messages = body.messages.into_iter().enumerate().filter(|(_, message)| !is_system(message));
     let messages = messages.map(|(at, wire)| Arc::new(message(at, wire))).collect();
-    // Over HTTP nobody says who asks.
+    // Over HTTP nobody says who asks, nor in which turn; the step is how often the model has spoken behind the prompt.
     let scope = ModelScope { agent: "http".into(), path: AgentPath::root(), turn: 0, step: 0, attempt: 0 };
-    Ok((ModelRequest { header, messages, scope }, body.stream.unwrap_or(false)))
+    let mut request = ModelRequest { header, messages, scope };
+    let behind = View::new(&request).prompt().map_or(0, |(at, _)| at);
+    let spoken = request.messages.iter().skip(behind).filter(|message| message.role == Role::Assistant).count();
+    request.scope.step = u32::try_from(spoken + 1).unwrap_or(u32::MAX);
+    Ok((request, body.stream.unwrap_or(false)))
 }
 
 fn message(at: usize, wire: WireMessage) -> Message {

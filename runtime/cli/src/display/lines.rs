@@ -109,7 +109,8 @@ fn line(event: &ObservedEvent) -> Option<String> {
             Some(format!("{path}: retry {attempt} in {} ({})", figures::span(*wait_ms), print::one_line(code, 60)))
         }
         Observed::LimitReached { limit, used, max } => {
-            Some(format!("{path}: limit {} reached: {used} of {max}", print::one_line(limit, 60)))
+            let reached = if used < max { "nearly reached" } else { "reached" };
+            Some(format!("{path}: limit {} {reached}: {used} of {max}", print::one_line(limit, 60)))
         }
         Observed::Stalled { error } => Some(format!("{path}: waits for the store: {}", print::one_line(error, 200))),
         Observed::Queued { .. }

@@ -1,6 +1,7 @@
 //! `sessions tree`: every agent of a tree, how it came out, what it took.
 
-use impresario::kernel::Spent;
+use impresario::kernel::budget::Ledger;
+use impresario::kernel::{AgentId, Resource, Spent};
 use impresario::seams::SessionInfo;
 use serde_json::{Value, json};
 
@@ -18,11 +19,12 @@ pub(super) async fn tree(common: &Common, archive: &Archive, args: &TreeArgs) ->
     let sessions = archive.tree(&top).await?;
     let mut rows = Vec::new();
     collect(&sessions, &top, 0, &mut rows);
+    let ledger = archive.ledger(&top.new.root).await?;
     if common.json {
-        let lines: String = rows.iter().map(|(_, session)| format!("{}\n", line(archive, session))).collect();
+        let lines: String = rows.iter().map(|(_, session)| format!("{}\n", line(archive, session, &ledger))).collect();
         return print::answer(&lines);
     }
-    print::answer(&text(archive, &rows, Paint::of(common.color, Stream::Out)))
+    print::answer(&text(archive, &rows, &ledger, Paint::of(common.color, Stream::Out)))
 }
 
 /// `top` and what is below it, each child behind its parent.
@@ -36,7 +38,7 @@ fn collect<'a>(all: &'a [SessionInfo], top: &'a SessionInfo, depth: usize, rows:
     all.iter().filter(is_child).for_each(|child| collect(all, child, depth + 1, rows));
 }
 
-fn text(archive: &Archive, rows: &[(usize, &SessionInfo)], paint: Paint) -> String {
+fn text(archive: &Archive, rows: &[(usize, &SessionInfo)], ledger: &Ledger, paint: Paint) -> String {
     let name = |(depth, session): &(usize, &SessionInfo)| {
         format!("{}{}", "  ".repeat(*depth), print::one_line(session.new.path.segment(), 60))
     };
@@ -56,8 +58,21 @@ fn text(archive: &Archive, rows: &[(usize, &SessionInfo)], paint: Paint) -> Stri
         text.push_str(&format!("{name}{gap}  {}{pad}  {took:>11}  {tokens:>14}  {id}\n", paint.word(state)));
     }
     let (agents, tokens) = (figures::plural(rows.len(), "agent"), figures::tokens(&total));
-    text.push_str(&format!("{}\n", paint.dim(&format!("{agents}, {tokens}"))));
+    let budgets = rows.first().map(|(_, top)| budgets(ledger, top.id())).unwrap_or_default();
+    text.push_str(&format!("{}\n", paint.dim(&format!("{agents}, {tokens}{budgets}"))));
     text
+}
+
+/// What is spent of what the agent and all below it may spend.
+fn budgets(ledger: &Ledger, agent: &AgentId) -> String {
+    let spent = ledger.spent(agent);
+    let limits =
+        Resource::ALL.into_iter().filter_map(|resource| Some((resource, ledger.budget(agent)?.limit(resource)?)));
+    let told = limits.map(|(resource, max)| {
+        let (spent, max) = (resource.show(spent.of(resource)), resource.show(max));
+        format!("; {spent} of a budget of {max} spent")
+    });
+    told.collect()
 }
 
 /// From its birth to the last that is known of it.
@@ -65,7 +80,7 @@ fn took(session: &SessionInfo) -> u64 {
     session.updated_at.0.saturating_sub(session.new.header.created_at.0)
 }
 
-fn line(archive: &Archive, session: &SessionInfo) -> Value {
+fn line(archive: &Archive, session: &SessionInfo, ledger: &Ledger) -> Value {
     json!({
         "id": session.id().as_str(),
         "path": session.new.path.as_str(),
@@ -76,5 +91,6 @@ fn line(archive: &Archive, session: &SessionInfo) -> Value {
         "turns": session.head.turns,
         "duration_ms": took(session),
         "usage": usage(&session.head.spent),
+        "budget": ledger.budget(session.id()).map(|budget| json!({"limit": budget, "spent": ledger.spent(session.id())})),
     })
 }
