@@ -65,7 +65,7 @@ fn an_interrupt_in_mid_fan_out_closes_every_stream_and_gives_every_child_an_outc
 fn two_thousand_children_take_eight_turns_at_once_and_all_come_back() {
     let place = Place::new();
     let mock = Mock::start(&place);
-    let prompt = "[[FANOUT n=2000 tool=subagent latency=5]]";
+    let prompt = "[[FANOUT n=2000 tool=subagent latency=15]]";
     let base_url = mock.base_url();
     let model = ["--base-url", &base_url, "-m", "openai:any", "-j", "8"];
     let said = place.ok(&[&["run", prompt, "--max-agents", "2000"], &model[..]].concat());
