@@ -55,7 +55,7 @@ fn race_has_one_winner_and_waits_for_nobody() {
 fn fan_out_says_each_outcome_and_a_summary() {
     let lines = lines(env!("CARGO_BIN_EXE_fan_out"));
     assert_eq!(lines.len(), 11, "{lines:#?}");
-    assert_eq!(lines.iter().filter(|line| line.ends_with(" done")).count(), 9, "{lines:#?}");
+    assert_eq!(lines.iter().filter(|line| line.ends_with(" unsafe blocks")).count(), 9, "{lines:#?}");
     assert!(lines.iter().any(|line| line.starts_with("part 7: failed: BAD_REQUEST")), "{lines:#?}");
     assert!(lines[10].starts_with("10 agents: 9 completed, 1 failed; "), "{lines:#?}");
 }

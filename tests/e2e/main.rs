@@ -8,4 +8,5 @@ mod exit;
 mod fan_out;
 mod json;
 mod kit;
+mod outputs;
 mod todo;

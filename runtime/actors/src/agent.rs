@@ -266,6 +266,7 @@ impl AgentState {
             AgentMessage::RetryDue { run } => self.input(Input::RetryDue { run }),
             AgentMessage::CallEnded { call, report } => {
                 self.cancels.remove(&call);
+                self.reviews.remove(&call);
                 self.judging.remove(&call);
                 self.input(Input::CallSettled { call, report });
             }

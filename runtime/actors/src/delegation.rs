@@ -6,11 +6,13 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use impresario_kernel::event::{Context, ToolSchema};
-use impresario_kernel::{AgentId, AgentPath, Block, Budget, CallReport, Message, Outcome, OutcomeKind, Source};
+use impresario_kernel::{
+    AgentId, AgentPath, Block, Budget, CallReport, Message, Outcome, OutcomeKind, Overlap, Source,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-pub(crate) use manage::{Manage, message};
+pub(crate) use manage::{Manage, message, report};
 
 /// So many answers are shown up to the limit of one: 256 KiB in all with the default, which models take in.
 const SHARES: usize = 16;
@@ -26,9 +28,23 @@ pub(crate) const SUBAGENT: &str = "subagent";
 /// Waits for subagents.
 pub(crate) const WAIT_AGENTS: &str = "wait_agents";
 
+/// Gives the output of a turn.
+pub(crate) const FINAL_OUTPUT: &str = "final_output";
+
 /// Whether the runtime itself performs this tool.
 pub(crate) fn is_delegation(name: &str) -> bool {
-    name == SUBAGENT || name == WAIT_AGENTS || manage::is_manage(name)
+    [SUBAGENT, WAIT_AGENTS, FINAL_OUTPUT].contains(&name) || manage::is_manage(name)
+}
+
+/// How a tool of the runtime may overlap with other calls. What ends the turn waits for the calls before it, and those
+/// behind it wait for it.
+pub(crate) fn overlap(name: &str) -> Overlap {
+    if name == FINAL_OUTPUT { Overlap::Exclusive } else { Overlap::Delegation }
+}
+
+/// Whether a child has this tool of the runtime, whatever its parent grants it.
+pub(crate) fn is_of_children(name: &str, has_output: bool) -> bool {
+    name == manage::REPORT || (name == FINAL_OUTPUT && has_output)
 }
 
 /// What the model is told. Never changes with depth, limits or load.
@@ -54,6 +70,16 @@ pub(crate) fn schemas() -> Vec<Arc<ToolSchema>> {
             ),
         ];
         schemas.extend(manage::schemas());
+        schemas.push(schema(
+            FINAL_OUTPUT,
+            "Gives your result and ends your turn, when you were told what it must look like. Call it last.",
+            json!({
+                "type": "object",
+                "properties": {"result": {"description": "What you were asked for."}},
+                "required": ["result"],
+                "additionalProperties": false
+            }),
+        ));
         schemas
     });
     SCHEMAS.clone()
@@ -73,6 +99,7 @@ fn subagent_parameters() -> Value {
             "context": {"type": "string", "enum": ["fresh", "fork"], "description": "Default: fresh."},
             "background": {"type": "boolean", "description": "Go on meanwhile. Default: false."},
             "tools": {"type": "array", "items": {"type": "string"}, "description": "Only these of your tools."},
+            "output_schema": {"type": "object", "description": "A JSON Schema that its answer must fit. Default: none."},
             "may_spawn": {"type": "integer", "minimum": 0, "description": "How many subagents it may have. Default: 0."},
             "budget": {"type": "object", "description": "What it and its subagents may spend, out of what you may. \
                     Default: they spend from what you have.",
@@ -122,6 +149,8 @@ pub(crate) struct SubagentArgs {
     #[serde(default)]
     pub(crate) tools: Option<Vec<String>>,
     #[serde(default)]
+    pub(crate) output_schema: Option<Value>,
+    #[serde(default)]
     may_spawn: Option<u32>,
     #[serde(default)]
     budget: BudgetArgs,
@@ -164,6 +193,13 @@ impl SubagentArgs {
 
 fn fresh() -> Context {
     Context::Fresh
+}
+
+/// Arguments of [`FINAL_OUTPUT`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OutputArgs {
+    pub(crate) result: Value,
 }
 
 /// Arguments of [`WAIT_AGENTS`].
@@ -247,7 +283,7 @@ impl Settled {
 
     /// At most so many bytes of the answer; says how much is missing, and how it is read.
     fn clipped(&self, bytes_max: usize) -> String {
-        let text = &self.outcome.text;
+        let text = &self.outcome.answer();
         let end = cut(text, bytes_max);
         if end == text.len() {
             return text.to_string();
@@ -324,7 +360,7 @@ mod tests {
     fn a_long_answer_is_cut_between_characters_and_says_so() {
         let text: Arc<str> = "ä".repeat(10).into();
         let (kind, end) = (OutcomeKind::Completed, impresario_kernel::TurnEnd::Completed);
-        let outcome = Outcome { turn: 1, kind, end, text: Arc::clone(&text), spent: Default::default() };
+        let outcome = Outcome { turn: 1, kind, end, text: Arc::clone(&text), output: None, spent: Default::default() };
         let settled = Settled { child: "c".into(), path: AgentPath::root(), outcome: outcome.into() };
         assert_eq!(settled.clipped(20), *text);
         let cut = "ää\n[… 16 more bytes: read_artifact {\"artifact\": \"c\", \"from_byte\": 4}]";

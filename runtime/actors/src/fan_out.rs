@@ -10,10 +10,13 @@ use std::time::Duration;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
 use impresario_kernel::{AgentId, Cause, Outcome, OutcomeKind, Spent};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::error::Error;
+use crate::output::OutputSchema;
 use crate::runtime::{Runtime, quiesce, spawn};
 use crate::shared::Shared;
 use crate::spec::AgentSpec;
@@ -24,7 +27,7 @@ const DROP_DEADLINE: Duration = Duration::from_secs(10);
 
 /// How one prompt of a fan-out came out.
 #[derive(Clone, Debug)]
-pub struct Settled {
+pub struct Settled<T = String> {
     /// Which prompt it was, from 0.
     pub index: usize,
     /// The agent that had it; `None` if none could be made.
@@ -32,11 +35,13 @@ pub struct Settled {
     /// How its turn came out. One that failed, was cancelled or hit a limit has an outcome, too: an error is for an agent
     /// that could not be made or asked.
     pub result: Result<Arc<Outcome>, Error>,
+    /// What it came out with, when it has completed.
+    pub output: Option<T>,
     /// From the moment that it began.
     pub duration: Duration,
 }
 
-impl Settled {
+impl<T> Settled<T> {
     /// What it said last, whole or not.
     pub fn text(&self) -> &str {
         self.result.as_ref().map_or("", |outcome| &outcome.text)
@@ -52,16 +57,16 @@ impl Settled {
 ///
 /// Dropping it stops what it has begun and not finished.
 #[must_use = "nothing begins before it is polled"]
-pub struct FanOut {
-    settled: BoxStream<'static, Settled>,
+pub struct FanOut<T = String> {
+    settled: BoxStream<'static, Settled<T>>,
     counts: BTreeMap<OutcomeKind, usize>,
     errors: usize,
     spent: Spent,
 }
 
-impl FanOut {
+impl<T> FanOut<T> {
     /// Waits for all, and gives them in the order of the prompts.
-    pub async fn all(mut self) -> Vec<Settled> {
+    pub async fn all(mut self) -> Vec<Settled<T>> {
         let mut all = vec![];
         while let Some(settled) = self.next().await {
             all.push(settled);
@@ -81,10 +86,10 @@ impl FanOut {
     }
 }
 
-impl Stream for FanOut {
-    type Item = Settled;
+impl<T> Stream for FanOut<T> {
+    type Item = Settled<T>;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Settled>> {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Settled<T>>> {
         let next = self.settled.poll_next_unpin(cx);
         if let Poll::Ready(Some(settled)) = &next {
             match &settled.result {
@@ -99,7 +104,7 @@ impl Stream for FanOut {
     }
 }
 
-impl fmt::Debug for FanOut {
+impl<T> fmt::Debug for FanOut<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FanOut").field("settled", &self.summary()).finish_non_exhaustive()
     }
@@ -110,20 +115,45 @@ impl Runtime {
     /// most [`crate::Limits::running_max`] of them are at it at once; the next begins when one, with all that is below it,
     /// has come to rest. One failure never ends the stream.
     pub fn fan_out<P: Into<String>>(&self, spec: AgentSpec, prompts: impl IntoIterator<Item = P>) -> FanOut {
+        self.fan(spec, prompts, |outcome| Some(outcome.answer().to_string()))
+    }
+
+    /// As [`Runtime::fan_out`], with outputs that can be read as a `T`: each agent is told so, gives its output with the
+    /// tool `final_output`, and is told what is wrong with it until it fits. One that gives none has failed.
+    pub fn fan_out_as<T>(&self, spec: AgentSpec, prompts: impl IntoIterator<Item = impl Into<String>>) -> FanOut<T>
+    where
+        T: DeserializeOwned + JsonSchema + Send + 'static,
+    {
+        let spec = AgentSpec { output: Some(OutputSchema::of::<T>()), ..spec };
+        self.fan(spec, prompts, |outcome| T::deserialize(&**outcome.output.as_ref()?).ok())
+    }
+
+    fn fan<T: Send + 'static>(
+        &self,
+        spec: AgentSpec,
+        prompts: impl IntoIterator<Item = impl Into<String>>,
+        read: fn(&Outcome) -> Option<T>,
+    ) -> FanOut<T> {
         let shared = Arc::clone(self.shared());
         let most = shared.limits.running_max.max(1);
         let prompts: Vec<String> = prompts.into_iter().map(Into::into).collect();
-        let one = move |(index, prompt)| settle(Arc::clone(&shared), spec.clone(), index, prompt);
+        let one = move |(index, prompt)| settle(Arc::clone(&shared), spec.clone(), index, prompt, read);
         let settled = stream::iter(prompts.into_iter().enumerate()).map(one).buffer_unordered(most).boxed();
         FanOut { settled, counts: BTreeMap::new(), errors: 0, spent: Spent::default() }
     }
 }
 
-async fn settle(shared: Arc<Shared>, spec: AgentSpec, index: usize, prompt: String) -> Settled {
+async fn settle<T>(
+    shared: Arc<Shared>,
+    spec: AgentSpec,
+    index: usize,
+    prompt: String,
+    read: fn(&Outcome) -> Option<T>,
+) -> Settled<T> {
     let began = Instant::now();
     let handle = match spawn(&shared, spec).await {
         Ok(handle) => handle,
-        Err(error) => return Settled { index, id: None, result: Err(error), duration: began.elapsed() },
+        Err(error) => return Settled { index, id: None, result: Err(error), output: None, duration: began.elapsed() },
     };
     let id = handle.id().clone();
     let mut owned = Owned { shared: Arc::clone(&shared), id: Some(id.clone()) };
@@ -134,7 +164,9 @@ async fn settle(shared: Arc<Shared>, spec: AgentSpec, index: usize, prompt: Stri
     }
     .await;
     owned.id = None;
-    Settled { index, id: Some(id), result, duration: began.elapsed() }
+    let completed = result.as_ref().ok().filter(|outcome: &&Arc<Outcome>| outcome.kind == OutcomeKind::Completed);
+    let output = completed.and_then(|outcome| read(outcome));
+    Settled { index, id: Some(id), result, output, duration: began.elapsed() }
 }
 
 /// An agent that is stopped when nobody waits for it any more.

@@ -8,10 +8,11 @@ use impresario_kernel::event::{Authority, Birth, Context, RequestConfig, Request
 use impresario_kernel::{Access, AgentId, AgentPath, Budget, Overlap, RestartPolicy, RetryPolicy, Spec, TurnLimits};
 use serde_json::Map;
 
-use crate::delegation::{self, SubagentArgs};
+use crate::delegation::{self, FINAL_OUTPUT, SUBAGENT, SubagentArgs};
 use crate::error::Error;
 use crate::hooks::Hooks;
 use crate::limits::Limits;
+use crate::output::OutputSchema;
 use crate::shared::Shared;
 use crate::spec::AgentSpec;
 
@@ -29,6 +30,8 @@ pub(crate) struct Profile {
     pub(crate) label: String,
     pub(crate) dir: PathBuf,
     pub(crate) restarts: RestartPolicy,
+    /// What each of its turns is to come out with.
+    pub(crate) output: Option<OutputSchema>,
     /// Whether it or an agent above it has a budget.
     pub(crate) is_budgeted: bool,
     pub(crate) hooks: Hooks,
@@ -48,7 +51,7 @@ impl Profile {
         if !dir.is_dir() {
             return Err(Error::Dir { dir: shown, why: "it is not a folder".into() });
         }
-        let tools = offered(shared, spec.access, spec.tools.as_deref())?;
+        let tools = offered(shared, spec.access, spec.tools.as_deref(), spec.output.is_some())?;
         let config = RequestConfig {
             provider: spec.provider,
             model: spec.model,
@@ -72,20 +75,39 @@ impl Profile {
         let header = RequestHeader { config, system, tools: Some(Tools::Schemas(tools)), rest: Map::new() };
         let hooks: Hooks = shared.hooks.iter().chain(&spec.hooks).cloned().collect();
         let call_hooks = hooks.iter().filter(|hook| hook.judges_calls()).cloned().collect();
-        let kernel_spec = kernel_spec(shared, Arc::new(header), &birth, &hooks);
+        let kernel_spec = kernel_spec(shared, Arc::new(header), &birth, &hooks, spec.output.as_ref());
         let restarts = spec.restarts.unwrap_or(shared.limits.restarts);
         let is_budgeted = spec.budget.is_some();
-        let profile =
-            Self { spec: kernel_spec, birth, label: spec.label, dir, restarts, is_budgeted, hooks, call_hooks };
+        let profile = Self {
+            spec: kernel_spec,
+            birth,
+            label: spec.label,
+            dir,
+            restarts,
+            output: spec.output,
+            is_budgeted,
+            hooks,
+            call_hooks,
+        };
         profile.check_price(shared, spec.budget.as_ref())?;
         Ok(profile)
     }
 
     /// A child's. Nothing in it is wider than its parent's.
-    pub(crate) fn child(&self, shared: &Shared, path: AgentPath, parent: AgentId, args: &SubagentArgs) -> Self {
+    pub(crate) fn child(
+        &self,
+        shared: &Shared,
+        path: AgentPath,
+        parent: AgentId,
+        args: &SubagentArgs,
+        output: Option<OutputSchema>,
+    ) -> Self {
         let depth = self.birth.depth + 1;
         let may_spawn = args.may_spawn().min(self.birth.authority.may_spawn.unwrap_or(u32::MAX));
         let allowed = |name: &str| {
+            if delegation::is_of_children(name, output.is_some()) {
+                return true;
+            }
             let granted = may_spawn > 0 || !delegation::is_delegation(name);
             granted && args.tools.as_ref().is_none_or(|tools| tools.iter().any(|tool| tool == name))
         };
@@ -104,18 +126,19 @@ impl Profile {
             authority: Authority { tools, may_spawn: Some(may_spawn), ..self.birth.authority.clone() },
         };
         let label = args.purpose().unwrap_or(path.segment()).to_owned();
-        let context = Some(context(&shared.limits, &birth).into());
+        let context = Some(context(&shared.limits, &birth, output.as_ref()).into());
         // Everything else is its parent's.
-        let spec = Arc::new(Spec { header, context, ..Spec::clone(&self.spec) });
+        let spec = Spec { header, context, requires_output: output.is_some(), ..Spec::clone(&self.spec) };
+        let spec = Arc::new(spec);
         let is_budgeted = self.is_budgeted || args.budget().is_some();
-        Self { spec, birth, label, is_budgeted, ..self.clone() }
+        Self { spec, birth, label, output, is_budgeted, ..self.clone() }
     }
 
     /// That of a root which goes on from a copy of this agent, with the same rights.
     pub(crate) fn forked(&self, shared: &Shared, id: &AgentId) -> Self {
         let (root, path) = (id.clone(), AgentPath::root());
         let birth = Birth { root, parent: None, path, depth: 0, context: Context::Fork, ..self.birth.clone() };
-        let context = Some(context(&shared.limits, &birth).into());
+        let context = Some(context(&shared.limits, &birth, self.output.as_ref()).into());
         let spec = Arc::new(Spec { context, ..Spec::clone(&self.spec) });
         // A budget is its tree's: the copy has none until it is given one.
         Self { spec, birth, is_budgeted: false, ..self.clone() }
@@ -140,19 +163,31 @@ impl Profile {
 }
 
 /// The tools that an agent is offered, in the runtime's order.
-fn offered(shared: &Shared, access: Access, wanted: Option<&[String]>) -> Result<Vec<Arc<ToolSchema>>, Error> {
+fn offered(
+    shared: &Shared,
+    access: Access,
+    wanted: Option<&[String]>,
+    has_output: bool,
+) -> Result<Vec<Arc<ToolSchema>>, Error> {
     let mut all: Vec<(Arc<ToolSchema>, Access)> =
         shared.tools.iter().map(|tool| (tool.schema(), tool.access())).collect();
-    if shared.limits.depth_max > 0 {
-        all.extend(delegation::schemas().into_iter().map(|schema| (schema, Access::Read)));
-    }
+    let may_spawn = shared.limits.depth_max > 0;
+    let own = delegation::schemas().into_iter();
+    let is_own = |name: &str| may_spawn || (has_output && name == FINAL_OUTPUT);
+    all.extend(own.filter(|own| is_own(&own.name)).map(|own| (own, Access::Read)));
     for name in wanted.unwrap_or_default() {
         if !all.iter().any(|(schema, _)| schema.name == *name) {
             let known = all.iter().map(|(schema, _)| schema.name.as_str()).collect::<Vec<_>>().join(", ");
             return Err(Error::UnknownTool { wanted: name.clone(), known });
         }
     }
-    let is_wanted = |name: &String| wanted.is_none_or(|wanted| wanted.contains(name));
+    // Who may spawn has what its children need, so that its forks have the same bytes.
+    let spawns = may_spawn && wanted.is_none_or(|wanted| wanted.iter().any(|name| name == SUBAGENT));
+    let is_wanted = |name: &String| {
+        let is_asked_for = wanted.is_none_or(|wanted| wanted.contains(name));
+        let is_of_children = spawns && delegation::is_of_children(name, true);
+        is_asked_for || is_of_children || (has_output && name == FINAL_OUTPUT)
+    };
     all.retain(|(schema, needs)| *needs <= access && is_wanted(&schema.name));
     Ok(all.into_iter().map(|(schema, _)| schema).collect())
 }
@@ -167,15 +202,24 @@ fn narrowed(header: &RequestHeader, tools: &[String]) -> RequestHeader {
     RequestHeader { tools: narrowed, ..header.clone() }
 }
 
-fn kernel_spec(shared: &Shared, header: Arc<RequestHeader>, birth: &Birth, hooks: &Hooks) -> Arc<Spec> {
+fn kernel_spec(
+    shared: &Shared,
+    header: Arc<RequestHeader>,
+    birth: &Birth,
+    hooks: &Hooks,
+    output: Option<&OutputSchema>,
+) -> Arc<Spec> {
     let limits = &shared.limits;
     let mut overlap: BTreeMap<String, Overlap> =
         shared.tools.iter().map(|tool| (tool.schema().name.clone(), tool.overlap())).collect();
-    overlap.extend(delegation::schemas().into_iter().map(|schema| (schema.name.clone(), Overlap::Delegation)));
+    overlap.extend(
+        delegation::schemas().into_iter().map(|schema| (schema.name.clone(), delegation::overlap(&schema.name))),
+    );
     Arc::new(Spec {
         header,
         overlap: Arc::new(overlap),
-        context: Some(context(limits, birth).into()),
+        context: Some(context(limits, birth, output).into()),
+        requires_output: output.is_some(),
         limits: TurnLimits {
             steps: limits.steps_max,
             parallel_calls: limits.parallel_calls_max,
@@ -191,16 +235,17 @@ fn kernel_spec(shared: &Shared, header: Arc<RequestHeader>, birth: &Birth, hooks
 }
 
 /// What the runtime tells the model about where it stands. Never part of schemas or the system text.
-fn context(limits: &Limits, birth: &Birth) -> String {
+fn context(limits: &Limits, birth: &Birth, output: Option<&OutputSchema>) -> String {
     let authority = &birth.authority;
     let may_spawn = match authority.may_spawn {
         None => format!("at most {} subagents in all", limits.descendants_max),
         Some(0) => "no subagents".into(),
         Some(most) => format!("at most {most} subagents"),
     };
+    let output = output.map(|output| format!(" {}", output.told())).unwrap_or_default();
     format!(
         "Your place: {} (depth {} of at most {}). Folder: {}. Access: {}. You may have {may_spawn}; at most {} turns \
-         run at once, others wait for their turn.",
+         run at once, others wait for their turn.{output}",
         birth.path,
         birth.depth,
         limits.depth_max,

@@ -125,7 +125,7 @@ async fn member(shared: &Shared, id: &AgentId, profile: &Profile) -> Result<Memb
 pub(crate) fn crashed(last: Option<&Outcome>) -> Outcome {
     let (kind, end, text) = (OutcomeKind::Crashed, TurnEnd::Interrupted, Arc::from(""));
     let spent = last.map(|outcome| outcome.spent).unwrap_or_default();
-    Outcome { turn: last.map_or(1, |outcome| outcome.turn + 1), kind, end, text, spent }
+    Outcome { turn: last.map_or(1, |outcome| outcome.turn + 1), kind, end, text, output: None, spent }
 }
 
 /// Reads again, ever later, as long as the store says that asking again may help.

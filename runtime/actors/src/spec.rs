@@ -7,6 +7,8 @@ use impresario_kernel::{Access, Budget, RestartPolicy};
 use impresario_seams::Hook;
 use serde_json::{Map, Value};
 
+use crate::output::OutputSchema;
+
 /// What a root agent is made of. Its children get the same, narrowed by what spawned them.
 #[derive(Clone, Debug)]
 pub struct AgentSpec {
@@ -31,6 +33,8 @@ pub struct AgentSpec {
     /// How often it is started again when its actor panics, and its descendants when theirs do; `None` is the runtime's
     /// [`crate::Limits::restarts`], [`RestartPolicy::NEVER`] leaves it crashed.
     pub restarts: Option<RestartPolicy>,
+    /// What each of its turns is to come out with; `None` is just what it says.
+    pub output: Option<OutputSchema>,
     /// What it and all below it may spend; `None` is no limit of its own. When a stored root is opened, what this says
     /// replaces what was said before, and the rest stays; what was spent before counts.
     pub budget: Option<Budget>,
@@ -52,6 +56,7 @@ impl AgentSpec {
             tools: None,
             label: "root".into(),
             restarts: None,
+            output: None,
             budget: None,
             hooks: vec![],
         }

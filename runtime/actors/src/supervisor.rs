@@ -27,6 +27,7 @@ use crate::agent::AgentMessage;
 use crate::delegation::{Manage, Settled, SubagentArgs, WaitArgs};
 use crate::error::Error;
 use crate::halts::Halt;
+use crate::output::OutputSchema;
 use crate::profile::Profile;
 use crate::receipt::Receipt;
 use crate::recovery::Loaded;
@@ -110,6 +111,7 @@ pub(crate) struct Spawn {
     pub(crate) call: CallKey,
     pub(crate) call_id: CallId,
     pub(crate) args: SubagentArgs,
+    pub(crate) output: Option<OutputSchema>,
     pub(crate) profile: Arc<Profile>,
     /// The parent as it is: what a fork shares.
     pub(crate) prefix: Agent,

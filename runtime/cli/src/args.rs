@@ -128,6 +128,9 @@ pub(crate) struct RunArgs {
     /// The tools on offer, by name [default: all that the access allows]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     pub(crate) tools: Option<Vec<String>>,
+    /// The answer must be JSON that fits the JSON Schema in this file; stdout has that JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output_schema: Option<PathBuf>,
     /// Use this file as the system text
     #[arg(long, value_name = "FILE")]
     pub(crate) system: Option<PathBuf>,
@@ -151,7 +154,7 @@ pub(crate) struct RunArgs {
 /// `batch`
 #[derive(Debug, Args)]
 pub(crate) struct BatchArgs {
-    /// The tasks: a JSON object a line (`prompt`, and if need be `id`, `model`, `dir`, `tools`), or a prompt a line in a
+    /// The tasks: a JSON object a line (`prompt`, and if need be `id`, `model`, `dir`, `tools`, `output_schema`), or a prompt a line in a
     /// file whose name ends in .txt
     pub(crate) tasks: PathBuf,
     /// Add each result to this file, a JSON line as soon as a task has settled; what it has is not run again

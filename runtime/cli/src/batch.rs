@@ -13,7 +13,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use impresario::kernel::{AgentId, Cause, MessageId, Outcome, OutcomeKind, Spent};
 use impresario::seams::{SessionFilter, Store};
-use impresario::{AgentHandle, AgentSpec, Limits, PriceTable, Runtime};
+use impresario::{AgentHandle, AgentSpec, Limits, OutputSchema, PriceTable, Runtime};
 use serde_json::json;
 
 use crate::args::{Again, BatchArgs, Changed, Common, ModelArgs};
@@ -168,7 +168,10 @@ fn jobs(
         let choice = Choice::of(&ModelArgs { model, ..args.model.clone() }, &env)?;
         args.spend.check(prices, budget.as_ref(), &choice, home)?;
         let dir = task.dir.as_ref().map_or_else(|| folder.clone(), |dir| folder.join(dir));
+        let schema = task.output_schema.clone().map(OutputSchema::json).transpose();
+        let schema = schema.map_err(|error| Failed::usage(format!("the task {:?}: {error}", task.id)))?;
         let spec = AgentSpec {
+            output: schema,
             max_tokens,
             sampling: sampling.clone(),
             system: system.clone(),

@@ -105,10 +105,10 @@ impl Ending {
         counts
     }
 
-    /// The text to hand out: none when the root failed.
-    fn text(&self) -> Option<&str> {
+    /// What to hand out: nothing when the root failed.
+    fn answer(&self) -> Option<Arc<str>> {
         let outcome = self.outcome.as_ref()?;
-        matches!(outcome.kind, OutcomeKind::Completed | OutcomeKind::Partial).then_some(&*outcome.text)
+        matches!(outcome.kind, OutcomeKind::Completed | OutcomeKind::Partial).then(|| outcome.answer())
     }
 }
 
@@ -287,9 +287,9 @@ impl Display {
         }
         let written = match &mut self.out {
             Out::Json(json) => json.ended(ending, &self.tally),
-            Out::Stream(stream) => stream.end(ending.text()),
+            Out::Stream(stream) => stream.end(ending.answer().as_deref()),
             Out::Last if ending.written => Ok(()),
-            Out::Last => ending.text().map_or(Ok(()), |text| print::out(&format!("{text}\n"))),
+            Out::Last => ending.answer().map_or(Ok(()), |text| print::out(&format!("{text}\n"))),
             Out::Gone => Ok(()),
         };
         self.check(written);

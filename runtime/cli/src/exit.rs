@@ -170,7 +170,14 @@ mod tests {
     use super::*;
 
     fn outcome(end: TurnEnd) -> Outcome {
-        Outcome { turn: 1, kind: OutcomeKind::of(&end), end, text: Arc::from(""), spent: Spent::default() }
+        Outcome {
+            turn: 1,
+            kind: OutcomeKind::of(&end),
+            end,
+            text: Arc::from(""),
+            output: None,
+            spent: Spent::default(),
+        }
     }
 
     #[test]

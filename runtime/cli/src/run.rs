@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use impresario::kernel::{Access, AgentId, Cause, Outcome, OutcomeKind};
 use impresario::seams::Store;
-use impresario::{AgentHandle, AgentSpec, Limits, PriceTable, Receipt, Runtime, RuntimeBuilder};
+use impresario::{AgentHandle, AgentSpec, Limits, OutputSchema, PriceTable, Receipt, Runtime, RuntimeBuilder};
 use tokio::sync::oneshot;
 
 use crate::approver::TerminalApprover;
@@ -108,6 +108,7 @@ pub(crate) async fn run(common: &Common, args: RunArgs) -> Result<Exit, Failed> 
         system,
         access: args.access.unwrap_or_else(|| default_access(on_terminal)),
         tools: args.tools,
+        output: args.output_schema.as_deref().map(output_schema).transpose()?,
         budget,
         ..AgentSpec::new(&choice.provider, &choice.model, dir)
     };
@@ -193,6 +194,14 @@ pub(crate) fn system(file: Option<&Path>, append: Option<&str>) -> Result<Option
         text.push_str(append);
     }
     Ok(Some(text))
+}
+
+/// A JSON Schema from a file.
+fn output_schema(file: &Path) -> Result<OutputSchema, Failed> {
+    let wrong = |why: String| Failed::usage(format!("output schema {}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    let schema = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    OutputSchema::json(schema).map_err(|error| wrong(error.to_string()))
 }
 
 /// What a run came to.
@@ -339,7 +348,7 @@ impl Job {
         if !matches!(outcome.kind, OutcomeKind::Completed | OutcomeKind::Partial) {
             return Ok(false);
         }
-        file.write(&format!("{}\n", outcome.text)).map(|()| true)
+        file.write(&format!("{}\n", outcome.answer())).map(|()| true)
     }
 
     /// What can be done next, as commands that work.

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use imbl::{OrdSet, Vector};
+use serde_json::Value;
 
 use crate::chunk::FinishReason;
 use crate::event::{
-    Birth, CallSettled, Event, Fact, InboxSpliced, Lane, ParkReason, RequestContext, RequestHeader, TodoItem,
+    Birth, CallSettled, Event, Fact, InboxSpliced, Lane, OutcomeReached, ParkReason, RequestContext, RequestHeader,
+    TodoItem,
 };
 use crate::id::{AgentId, CallId, CallKey, MessageId, Millis, Seq};
 use crate::inbox::{BadSplice, Inbox};
@@ -56,6 +58,7 @@ pub(crate) struct Ended {
     pub(crate) turn: u32,
     pub(crate) end: TurnEnd,
     pub(crate) text: Option<Said>,
+    pub(crate) output: Option<Arc<Value>>,
 }
 
 /// An event that does not fit the state that its log had before it.
@@ -215,7 +218,7 @@ impl Agent {
                 self.session_is_known |= judged.point == Point::SessionStart;
                 self.with_open(|open| fold_judged(open, judged));
             }
-            Fact::OutcomeReached(reached) => self.fold_outcome(reached.kind, reached.spent),
+            Fact::OutcomeReached(reached) => self.fold_outcome(reached),
             Fact::SubagentDescribed(_)
             | Fact::TreeReserved(_)
             | Fact::TreePublished(_)
@@ -247,16 +250,17 @@ impl Agent {
             wrote_todos: false,
             stopping: None,
             text: None,
+            output: None,
             spent_before: self.spent,
         }));
     }
 
     fn close_turn(&mut self, turn: u32, end: &TurnEnd) {
-        let text = match std::mem::take(&mut self.turn) {
-            Turn::Open(open) => open.text,
-            Turn::Idle => None,
+        let (text, output) = match std::mem::take(&mut self.turn) {
+            Turn::Open(open) => (open.text, open.output),
+            Turn::Idle => (None, None),
         };
-        self.ended = Some(Ended { turn, end: end.clone(), text });
+        self.ended = Some(Ended { turn, end: end.clone(), text, output });
         self.awake &= !self.inbox.is_empty();
         self.parked = None;
     }
@@ -281,6 +285,9 @@ impl Agent {
         self.set_call(&id, CallState::Settled(Arc::new(settled.clone())));
         if settled.concludes {
             self.with_open(|open| open.concludes = true);
+        }
+        if let Some(output) = settled.output.clone() {
+            self.with_open(|open| open.output = Some(output));
         }
     }
 
@@ -346,10 +353,11 @@ impl Agent {
         (self.ended, self.outcome) = (None, None);
     }
 
-    fn fold_outcome(&mut self, kind: crate::outcome::OutcomeKind, spent: Spent) {
+    fn fold_outcome(&mut self, reached: &OutcomeReached) {
+        let (kind, spent, output) = (reached.kind, reached.spent, reached.output.clone());
         let Some(ended) = &self.ended else { return };
         let text = ended.text.as_ref().map(|said| said.message.text().into()).unwrap_or_default();
-        self.outcome = Some(Arc::new(Outcome { turn: ended.turn, kind, end: ended.end.clone(), text, spent }));
+        self.outcome = Some(Arc::new(Outcome { turn: ended.turn, kind, end: ended.end.clone(), text, output, spent }));
     }
 }
 
@@ -463,6 +471,11 @@ impl Agent {
     /// Its todo list.
     pub fn todos(&self) -> &[TodoItem] {
         &self.todos
+    }
+
+    /// What the open turn is to come out with, once a call has given it.
+    pub fn output(&self) -> Option<&Arc<Value>> {
+        self.turn.open()?.output.as_ref()
     }
 
     /// What the runtime tells the model about itself is this from here on; said with the next request.

@@ -123,6 +123,8 @@ pub struct CallReport {
     pub todos: Option<TodoWritten>,
     /// Whether the turn ends with its step.
     pub concludes: bool,
+    /// What the turn was to come out with; the turn ends with it.
+    pub output: Option<Arc<Value>>,
     /// Messages that this result contains. In the same append they are accepted, if they were not before, and taken out
     /// of the inbox, if they wait there: nobody is told twice.
     pub claims: Vec<Arc<Message>>,

@@ -753,6 +753,9 @@ pub struct CallSettled {
     /// Whether the turn ends after this step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub concludes: bool,
+    /// What the turn was to come out with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Arc<Value>>,
     /// What joins the next step behind the results of this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contexts: Vec<Arc<Message>>,
@@ -768,6 +771,9 @@ pub struct OutcomeReached {
     /// The `assistant/message` that holds the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<Seq>,
+    /// What it was to come out with, if anything was asked for and given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Arc<Value>>,
     /// What the agent spent so far.
     pub spent: Spent,
 }

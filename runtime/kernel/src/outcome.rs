@@ -208,11 +208,18 @@ pub struct Outcome {
     pub end: TurnEnd,
     /// The last text the agent itself said in this turn; empty if none.
     pub text: Arc<str>,
+    /// What it was to come out with, if anything was asked for and given.
+    pub output: Option<Arc<Value>>,
     /// What the agent spent so far, all turns, descendants apart.
     pub spent: Spent,
 }
 
 impl Outcome {
+    /// What it came out with: its output as JSON, if there is one, and else its text.
+    pub fn answer(&self) -> Arc<str> {
+        self.output.as_ref().map_or_else(|| Arc::clone(&self.text), |output| output.to_string().into())
+    }
+
     /// What failed, if something did.
     pub fn failure(&self) -> Option<&Failure> {
         match &self.end {

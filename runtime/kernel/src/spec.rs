@@ -30,6 +30,8 @@ pub struct Spec {
     pub limits: TurnLimits,
     /// When and how often a failed model call is tried again.
     pub retry: RetryPolicy,
+    /// Whether a turn is not complete without an output; what that must be, the shell checks.
+    pub requires_output: bool,
     /// The points at which somebody wants a say.
     pub asked_at: Arc<BTreeSet<Point>>,
 }
@@ -43,6 +45,7 @@ impl Spec {
             context: None,
             limits: TurnLimits::default(),
             retry: RetryPolicy::default(),
+            requires_output: false,
             asked_at: Arc::default(),
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet, Vector};
+use serde_json::Value;
 
 use crate::assembler::Assembler;
 use crate::event::{CallSettled, Lane, QueueRule, SeqRanges};
@@ -51,6 +52,8 @@ pub struct Open {
     pub stopping: Option<Stopping>,
     /// The last text that the agent itself said in this turn.
     pub text: Option<Said>,
+    /// What the turn was to come out with, once a call has given it.
+    pub output: Option<Arc<Value>>,
     /// What the agent had spent when the turn began.
     pub spent_before: Spent,
 }

@@ -12,7 +12,8 @@ use serde_json::json;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{AgentMessage, AgentState, SlotState, Task};
-use crate::delegation::{self, Manage, SUBAGENT, SubagentArgs, WAIT_AGENTS, WaitArgs};
+use crate::delegation::{self, FINAL_OUTPUT, Manage, OutputArgs, SUBAGENT, SubagentArgs, WAIT_AGENTS, WaitArgs};
+use crate::output::OutputSchema;
 use crate::pipeline::{self, PipelineCall};
 use crate::sampling::{ChunkBuffer, sample};
 use crate::supervisor::{Spawn, SupervisorMessage, Wait, WaitResult};
@@ -188,6 +189,12 @@ impl AgentState {
 
     fn start_call(&mut self, myself: &ActorRef<AgentMessage>, key: CallKey) -> Task {
         let Some(call) = self.pipeline_call(key) else { return Task::Delegated };
+        if self.agent.output().is_some() {
+            let message = "not run: the final output is given, and the turn ends with it";
+            let report = CallReport::failed("ToolDeniedError", "OUTPUT_GIVEN", message);
+            let _ = myself.cast(AgentMessage::CallEnded { call: key, report });
+            return Task::Delegated;
+        }
         let is_delegation = delegation::is_delegation(&call.name);
         if is_delegation && self.profile.call_hooks.is_empty() {
             self.delegate(myself, key, false);
@@ -234,6 +241,7 @@ impl AgentState {
         let started = match &*call.name {
             SUBAGENT => self.start_subagent(key, &call.id, &call.arguments, is_again),
             WAIT_AGENTS => self.start_wait(key, &call.arguments),
+            FINAL_OUTPUT => self.give_output(myself, key, &call.arguments),
             name => self.start_manage(key, name, &call.arguments),
         };
         if let Err(report) = started {
@@ -262,11 +270,57 @@ impl AgentState {
             let report = CallReport::failed("ToolArgsError", "INVALID_ARGS", "subagent: `prompt` is empty");
             return Err(Box::new(report));
         }
+        self.check_tools(args.tools.as_deref().unwrap_or_default())?;
+        let output = args.output_schema.clone().map(OutputSchema::json).transpose();
+        let output = output
+            .map_err(|error| CallReport::failed("ToolArgsError", "INVALID_ARGS", &format!("subagent: {error}")))?;
         let (parent, call, call_id) = (self.id.clone(), key, id.clone());
         // A fork costs the same whatever the length of the log: the child shares it.
         let prefix = self.agent.clone();
-        let spawn = Spawn { parent, call, call_id, args, profile: Arc::clone(&self.profile), prefix, is_again };
+        let profile = Arc::clone(&self.profile);
+        let spawn = Spawn { parent, call, call_id, args, output, profile, prefix, is_again };
         self.shared.supervisor.cast(SupervisorMessage::Spawn(Box::new(spawn)));
+        Ok(())
+    }
+
+    /// A child has at most the tools of its parent.
+    fn check_tools(&self, wanted: &[String]) -> Result<(), Box<CallReport>> {
+        let own = &self.profile.birth.authority.tools;
+        let Some(lacking) = wanted.iter().find(|name| !own.contains(name)) else { return Ok(()) };
+        let message = format!("subagent: you have no tool {lacking:?} to give; yours are: {}", own.join(", "));
+        Err(Box::new(CallReport::failed("ToolArgsError", "INVALID_ARGS", &message)))
+    }
+
+    /// The turn comes out with what the call says, if that fits.
+    fn give_output(
+        &mut self,
+        myself: &ActorRef<AgentMessage>,
+        key: CallKey,
+        arguments: &str,
+    ) -> Result<(), Box<CallReport>> {
+        let Some(schema) = &self.profile.output else {
+            let message = "no final output is asked of you; just answer";
+            return Err(Box::new(CallReport::failed("ToolDeniedError", "NO_OUTPUT_ASKED", message)));
+        };
+        let OutputArgs { result } = delegation::parse(FINAL_OUTPUT, arguments)?;
+        if let Some(violations) = schema.violations(&result) {
+            let message = format!("{FINAL_OUTPUT}: `result` does not fit: {violations}");
+            return Err(Box::new(CallReport::failed("ToolArgsError", "INVALID_ARGS", &message)));
+        }
+        let content = vec![impresario_kernel::Block::text("recorded")];
+        let report = CallReport { content, output: Some(result.into()), ..CallReport::default() };
+        let hooked = if self.profile.call_hooks.is_empty() { None } else { self.pipeline_call(key) };
+        let Some(call) = hooked else {
+            let _ = myself.cast(AgentMessage::CallEnded { call: key, report });
+            return Ok(());
+        };
+        let myself = myself.clone();
+        let review = own(async move {
+            let report = pipeline::reviewed(call, report).await;
+            // The actor may be gone.
+            let _ = myself.cast(AgentMessage::CallEnded { call: key, report });
+        });
+        self.reviews.insert(key, review);
         Ok(())
     }
 

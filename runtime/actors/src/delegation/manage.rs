@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use impresario_kernel::event::{Lane, ToolSchema};
-use impresario_kernel::{AgentId, CallReport, Message, MessageId, Source};
+use impresario_kernel::{AgentId, AgentPath, CallReport, Message, MessageId, Source};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -14,13 +14,15 @@ const INTERRUPT: &str = "interrupt_agent";
 const STOP: &str = "stop_agent";
 const LIST: &str = "list_agents";
 const READ: &str = "read_artifact";
+/// What a child tells its parent while it works.
+pub(super) const REPORT: &str = "report";
 
 /// How much of a long answer is read at once when nobody says how much, and at most, in bytes.
 const READ_BYTES: usize = 16 * 1024;
 
 /// Whether it is one of these tools.
 pub(super) fn is_manage(name: &str) -> bool {
-    [MESSAGE, INTERRUPT, STOP, LIST, READ].contains(&name)
+    [MESSAGE, INTERRUPT, STOP, LIST, READ, REPORT].contains(&name)
 }
 
 pub(super) fn schemas() -> Vec<Arc<ToolSchema>> {
@@ -65,6 +67,18 @@ pub(super) fn schemas() -> Vec<Arc<ToolSchema>> {
             ),
         ),
         schema(
+            REPORT,
+            "Tells the agent that gave you your task how far you are. Your final answer goes there by itself; this is for \
+             what it should know before. It comes at its next step; with quiet it waits until there is one.",
+            object(
+                json!({
+                    "message": {"type": "string", "description": "What it is told."},
+                    "quiet": {"type": "boolean", "description": "Do not wake it for this. Default: false."}
+                }),
+                json!(["message"]),
+            ),
+        ),
+        schema(
             LIST,
             "Lists your subagents as JSON: {\"agents\": [{\"agent\", \"path\", \"state\", \"outcome\"}]}.",
             object(
@@ -82,6 +96,7 @@ pub(crate) enum Manage {
     Message { agent: String, text: String, lane: Lane },
     Interrupt { agent: String },
     Stop { agent: String },
+    Report { text: String, wakes: bool },
     List { subtree: bool },
     Read { agent: String, from: usize, bytes: usize },
 }
@@ -121,6 +136,14 @@ struct ReadArgs {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct ReportArgs {
+    message: String,
+    #[serde(default)]
+    quiet: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ListArgs {
     #[serde(default)]
     scope: Scope,
@@ -153,6 +176,14 @@ impl Manage {
                 let bytes = max_bytes.unwrap_or(READ_BYTES).clamp(4, READ_BYTES);
                 Self::Read { agent: artifact, from: from_byte, bytes }
             }
+            REPORT => {
+                let ReportArgs { message, quiet } = parse(tool, arguments)?;
+                if message.trim().is_empty() {
+                    let why = "report: `message` is empty";
+                    return Err(CallReport::failed("ToolArgsError", "INVALID_ARGS", why).into());
+                }
+                Self::Report { text: message, wakes: !quiet }
+            }
             STOP => Self::Stop { agent: parse::<AgentArgs>(tool, arguments)?.agent },
             _ => Self::List { subtree: matches!(parse::<ListArgs>(tool, arguments)?.scope, Scope::Subtree) },
         })
@@ -165,9 +196,15 @@ impl Manage {
             | Self::Interrupt { agent }
             | Self::Stop { agent }
             | Self::Read { agent, .. } => Some(agent),
-            Self::List { .. } => None,
+            Self::Report { .. } | Self::List { .. } => None,
         }
     }
+}
+
+/// What a child tells its parent. The same call again is the same message.
+pub(crate) fn report(from: &AgentId, path: &AgentPath, id: MessageId, text: &str) -> Arc<Message> {
+    let source = Source::of("subagent-report").with("form", "relay").with("senderSessionId", from.as_str());
+    Arc::new(Message::context(id, format!("[{path} reports · agent {from}]\n{text}"), source))
 }
 
 /// A message from an agent to one below it. The same call again is the same message.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use impresario_kernel::event::QueueRule;
+use impresario_kernel::event::{Lane, QueueRule};
 use impresario_kernel::{AgentId, Block, CallKey, CallReport, Cause, MessageId};
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -16,6 +16,9 @@ use crate::delegation::{self, Manage};
 use crate::error::Error;
 use crate::handle::AgentHandle;
 use crate::receipt::Receipt;
+
+/// Why a root reports to nobody.
+const NOBODY: &str = "nobody gave you your task but the user, who reads your answer";
 
 impl SupervisorState {
     pub(super) fn manage(&mut self, parent: AgentId, call: CallKey, what: Manage) {
@@ -42,11 +45,27 @@ impl SupervisorState {
                 if is_told { said("interrupted; what it had comes as its outcome") } else { gone() }
             }
             (Manage::Read { from, bytes, .. }, Ok(Some(agent))) => read(tree, &agent, from, bytes),
+            (Manage::Report { text, wakes }, _) => {
+                let node = tree.tree.node(&parent).and_then(|node| Some((node.path.clone(), node.parent.clone()?)));
+                let Some((path, above)) = node else {
+                    return self.answer(&parent, call, CallReport::failed("ToolDeniedError", "UNAUTHORIZED", NOBODY));
+                };
+                let wakes = wakes && !tree.tree.is_stopped(&above);
+                let message =
+                    delegation::report(&parent, &path, MessageId::new(format!("report:{parent}:{call}")), &text);
+                let handle = AgentHandle::new(above, Arc::clone(&self.shared));
+                let told = async move { written(handle.tell(message, Lane::NextStep, wakes).await) };
+                return self.perform(parent, call, told);
+            }
             (Manage::List { subtree }, _) => listed(tree, &parent, subtree),
             (_, Ok(None)) => gone(),
         };
-        // The parent waits for this call.
-        let _ = self.shared.router.tell(&parent, AgentMessage::CallEnded { call, report });
+        self.answer(&parent, call, report);
+    }
+
+    /// The caller waits for this.
+    fn answer(&self, caller: &AgentId, call: CallKey, report: CallReport) {
+        let _ = self.shared.router.tell(caller, AgentMessage::CallEnded { call, report });
     }
 
     /// Does what takes a while, and tells the parent then; ends with the supervisor.
@@ -127,7 +146,7 @@ fn read(tree: &TreeState, agent: &AgentId, from: usize, bytes: usize) -> CallRep
     let Some(settled) = tree.settled(agent) else {
         return CallReport::failed("ToolArgsError", "NO_ANSWER", "it has not come to an end yet; wait for it");
     };
-    let text = &settled.outcome.text;
+    let text = &settled.outcome.answer();
     let Some(rest) = text.get(from.min(text.len())..) else {
         let message = format!("byte {from} is in the middle of a character; go on where the last piece ended");
         return CallReport::failed("ToolArgsError", "INVALID_ARGS", &message);

@@ -65,7 +65,7 @@ impl SupervisorState {
     }
 
     pub(super) fn spawn(&mut self, spawn: Spawn) {
-        let Spawn { parent, call, call_id, args, profile, prefix, is_again } = spawn;
+        let Spawn { parent, call, call_id, args, output, profile, prefix, is_again } = spawn;
         if is_again && let Some(child) = self.child_asked_for(&parent, &call_id) {
             return self.asked_again(&child, &parent, call, args.background);
         }
@@ -99,7 +99,7 @@ impl SupervisorState {
         if !args.background {
             tree.answers(&child, &parent, call);
         }
-        let profile = Arc::new(profile.child(&self.shared, path.clone(), parent.clone(), &args));
+        let profile = Arc::new(profile.child(&self.shared, path.clone(), parent.clone(), &args, output));
         let (agent, fork) = match args.context {
             Context::Fresh => (Agent::new(Arc::clone(&profile.spec)), None),
             // Its call is being run, so the asking agent can be forked.

@@ -21,18 +21,21 @@ pub(crate) struct Task {
     pub(crate) dir: Option<PathBuf>,
     /// Its tools, if not those of the command line.
     pub(crate) tools: Option<Vec<String>>,
+    /// The JSON Schema that its output must fit.
+    pub(crate) output_schema: Option<Value>,
     /// Of all that it asks for: the same hash is the same task.
     pub(crate) hash: String,
 }
 
 /// A line of JSON.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 struct Line {
     id: Option<Value>,
     prompt: Option<String>,
     model: Option<String>,
     dir: Option<PathBuf>,
     tools: Option<Vec<String>>,
+    output_schema: Option<Value>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -74,18 +77,18 @@ fn parse(text: &str, is_text: bool, template: Option<&str>) -> Result<Vec<Task>,
 fn text_task(line: &str, template: Option<&str>) -> Result<Task, String> {
     let fields = Map::from_iter([("prompt".to_owned(), Value::from(line))]);
     let prompt = template.map_or(Ok(line.to_owned()), |template| filled(template, &fields))?;
-    Ok(task(None, prompt, None, None, None))
+    Ok(task(None, prompt, Line::default()))
 }
 
 fn json_task(text: &str, template: Option<&str>) -> Result<Task, String> {
     let fields: Map<String, Value> =
         serde_json::from_str(text).map_err(|error| format!("not a JSON object ({error})"))?;
     let line: Line = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let prompt = match (template, line.prompt) {
+    let prompt = match (template, line.prompt.clone()) {
         (Some(template), _) => filled(template, &fields)?,
         (None, Some(prompt)) => {
             if let Some(unknown) = line.rest.keys().next() {
-                let known = "id, prompt, model, dir, tools";
+                let known = "id, prompt, model, dir, tools, output_schema";
                 return Err(format!("there is no field {unknown:?} ({known}; others go with --template)"));
             }
             prompt
@@ -95,24 +98,22 @@ fn json_task(text: &str, template: Option<&str>) -> Result<Task, String> {
     if prompt.trim().is_empty() {
         return Err("its prompt is empty".into());
     }
-    let id = match line.id {
+    let id = match line.id.clone() {
         None => None,
         Some(Value::String(id)) if !id.is_empty() => Some(id),
         Some(Value::Number(id)) => Some(id.to_string()),
         Some(other) => return Err(format!("its id is {other}; an id is a text or a number")),
     };
-    Ok(task(id, prompt, line.model, line.dir, line.tools))
+    Ok(task(id, prompt, line))
 }
 
-fn task(
-    id: Option<String>,
-    prompt: String,
-    model: Option<String>,
-    dir: Option<PathBuf>,
-    tools: Option<Vec<String>>,
-) -> Task {
-    let hash = hash(&json!([prompt, model, dir, tools]));
-    Task { id: id.unwrap_or_else(|| hash.clone()), prompt, model, dir, tools, hash }
+fn task(id: Option<String>, prompt: String, line: Line) -> Task {
+    let Line { model, dir, tools, output_schema, .. } = line;
+    let hash = match &output_schema {
+        None => hash(&json!([prompt, model, dir, tools])),
+        Some(schema) => hash(&json!([prompt, model, dir, tools, schema])),
+    };
+    Task { id: id.unwrap_or_else(|| hash.clone()), prompt, model, dir, tools, output_schema, hash }
 }
 
 /// Name-based, so that it is the same in every version of this program.

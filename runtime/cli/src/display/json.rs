@@ -208,7 +208,7 @@ fn outcome_fields(outcome: &Outcome, duration_ms: u64) -> Value {
     json!({
         "outcome": outcome.kind.as_str(),
         "text": &*outcome.text,
-        "output": null,
+        "output": outcome.output.as_deref(),
         "error": error(outcome),
         "usage": usage(&outcome.spent),
         "duration_ms": duration_ms,
@@ -291,8 +291,14 @@ pub(crate) mod tests {
     pub(crate) fn samples() -> Vec<(&'static str, Value)> {
         let call = CallId::from("c");
         let end = TurnEnd::Error { step: Some(1), error: Failure::new("AUTH", "no") };
-        let outcome =
-            Outcome { turn: 2, kind: OutcomeKind::Failed, end, text: "so far".into(), spent: Spent::default() };
+        let outcome = Outcome {
+            turn: 2,
+            kind: OutcomeKind::Failed,
+            end,
+            text: "so far".into(),
+            output: None,
+            spent: Spent::default(),
+        };
         let all = [
             Observed::Queued { limit: 1, position: 2 },
             Observed::Started { label: "l".into(), context: Context::Fork, model: "m".into() },

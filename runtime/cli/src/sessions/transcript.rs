@@ -123,7 +123,15 @@ fn speaker(message: &Message) -> String {
 
 fn why(end: &TurnEnd) -> String {
     let spent = impresario::kernel::Spent::default();
-    impresario::kernel::Outcome { turn: 0, kind: OutcomeKind::of(end), end: end.clone(), text: "".into(), spent }.why()
+    impresario::kernel::Outcome {
+        turn: 0,
+        kind: OutcomeKind::of(end),
+        end: end.clone(),
+        text: "".into(),
+        output: None,
+        spent,
+    }
+    .why()
 }
 
 #[cfg(test)]

@@ -33,11 +33,13 @@ impl Agent {
         let message = result_message(key, call, report.id, report.content, report.is_error);
         let is_next = self.calling().is_some_and(|(_, calling)| calling.answered == key.index as usize);
         let (turn, step, index) = (key.turn, key.step, key.index);
-        let (error, meta, concludes, contexts) = (report.error, report.meta, report.concludes, report.contexts);
+        let concludes = report.concludes || report.output.is_some();
+        let (error, meta, output, contexts) = (report.error, report.meta, report.output, report.contexts);
         // What concludes the turn or goes with the result must be known to the fold, so it is written down even when
         // its turn has come.
         if !is_next || concludes || !contexts.is_empty() {
-            draft.say(Fact::CallSettled(CallSettled { turn, step, index, message, error, meta, concludes, contexts }));
+            let settled = CallSettled { turn, step, index, message, error, meta, concludes, output, contexts };
+            draft.say(Fact::CallSettled(settled));
         } else {
             draft.say(Fact::ToolResult(ToolResult { turn, step, message, error, meta }));
         }

@@ -152,7 +152,13 @@ impl Draft {
         if self.agent.outcome.as_ref().is_none_or(|outcome| outcome.turn != ended.turn) {
             let (kind, text) = (OutcomeKind::of(&ended.end), ended.text.map(|said| said.at));
             let spent = self.agent.spent;
-            self.say(Fact::OutcomeReached(OutcomeReached { turn: ended.turn, kind, text, spent }));
+            self.say(Fact::OutcomeReached(OutcomeReached {
+                turn: ended.turn,
+                kind,
+                text,
+                output: ended.output.clone(),
+                spent,
+            }));
         }
     }
 

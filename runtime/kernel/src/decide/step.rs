@@ -10,14 +10,18 @@ use crate::event::{
     Event, Fact, HeaderLogged, HeaderReason, InboxParked, Lane, OutcomeReached, ParkReason, QueueRule, RequestConfig,
     RequestContext, RequestHeader, StepMark, TurnEnded, TurnStarted,
 };
-use crate::id::Millis;
-use crate::inbox::claim;
+use crate::id::{MessageId, Millis};
+use crate::inbox::{claim, insertion};
 use crate::judge::Point;
 use crate::message::{Message, Source};
-use crate::outcome::{OutcomeKind, TurnEnd};
+use crate::outcome::{Failure, OutcomeKind, TurnEnd};
 
 /// Under which name the runtime tells the model about itself.
 const SNAPSHOT_PLUGIN: &str = "runtime-context";
+
+/// What a model is told that was done without an output.
+const NO_OUTPUT: &str =
+    "You have not called final_output yet. Call it with your result; nothing else of this turn is used.";
 
 impl Agent {
     pub(super) fn decide_slot_granted(&self, now: Millis) -> Result<Vec<Arc<Event>>, Refused> {
@@ -164,19 +168,37 @@ impl Draft {
     /// Ends a turn that owes nobody anything.
     fn leave(&mut self) {
         let Some(open) = self.agent.turn.open() else { return };
-        let end = if open.max_tokens { TurnEnd::MaxTokens } else { TurnEnd::Completed };
-        self.end_turn(end);
+        let lacks = self.agent.spec.requires_output && open.output.is_none() && open.step > 0;
+        match (open.max_tokens, lacks) {
+            (true, _) => self.end_turn(TurnEnd::MaxTokens),
+            (false, true) => self.ask_for_output(),
+            (false, false) => self.end_turn(TurnEnd::Completed),
+        }
+    }
+
+    /// Behind a turn that the model was done with and that gave no output: it is told so once.
+    fn ask_for_output(&mut self) {
+        let Some(open) = self.agent.turn.open() else { return };
+        let (id, step) = (MessageId::new(format!("output-{}", open.number)), open.step);
+        if self.agent.has_accepted(&id) {
+            let error = Failure::new("NO_OUTPUT", "the model was done and had given no final output");
+            return self.end_turn(TurnEnd::Error { step: Some(step), error });
+        }
+        let source = Source::plugin(SNAPSHOT_PLUGIN, "notice");
+        let message = Arc::new(Message::context(id, NO_OUTPUT, source));
+        self.say(Fact::InboxSpliced(insertion(&self.agent.inbox, Lane::NextStep, message)));
+        self.go_on();
     }
 
     /// Closes the turn and says how it came out, in the same append.
     pub(super) fn end_turn(&mut self, end: TurnEnd) {
         let Some(open) = self.agent.turn.open() else { return };
         let (turn, text) = (open.number, open.text.as_ref().map(|said| said.at));
-        let stopping = open.stopping.clone();
+        let (stopping, output) = (open.stopping.clone(), open.output.clone());
         let kind = OutcomeKind::of(&end);
         let spent = self.agent.spent;
         self.say(Fact::TurnEnded(TurnEnded { turn, reason: end.clone() }));
-        self.say(Fact::OutcomeReached(OutcomeReached { turn, kind, text, spent }));
+        self.say(Fact::OutcomeReached(OutcomeReached { turn, kind, text, output, spent }));
         let park = match &end {
             TurnEnd::Aborted { .. } => stopping
                 .filter(|stopping| stopping.queue == QueueRule::Park && !stopping.woken)
