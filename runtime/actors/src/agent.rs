@@ -14,8 +14,8 @@ use std::time::Duration;
 use imbl::OrdSet;
 use impresario_kernel::event::{Lane, QueueRule};
 use impresario_kernel::{
-    Agent, AgentId, CallId, CallKey, CallReport, Cause, ChargeId, Failure, HookAsked, Input, Judgement, Message,
-    MessageId, Millis, Outcome, Refused, RunKey, Seq, Want,
+    Agent, AgentId, Boundary, CallId, CallKey, CallReport, Cause, ChargeId, Failure, Fork, HookAsked, Input, Judgement,
+    Message, MessageId, Millis, NoFork, Outcome, Refused, RunKey, Seq, Want,
 };
 use impresario_seams::NewSession;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -56,8 +56,8 @@ pub(crate) enum AgentMessage {
     TellOutcome(oneshot::Sender<Option<Arc<Outcome>>>),
     /// There is a new supervisor, which knows nothing of what is on its way: ask it again, and tell it how things stand.
     Announce,
-    /// Give a copy to go on from; none while a turn is open.
-    Fork(oneshot::Sender<Option<Agent>>),
+    /// Give a copy to go on from.
+    Fork { boundary: Boundary, reply: oneshot::Sender<Result<Fork, NoFork>> },
     /// Say how the last turn came out when there is nothing left to do.
     WhenIdle(oneshot::Sender<Option<Arc<Outcome>>>),
 
@@ -114,6 +114,8 @@ pub(crate) struct AgentState {
     id: AgentId,
     profile: Arc<Profile>,
     agent: Agent,
+    /// As it was before its open turn: what forks go on from. It shares nearly everything.
+    rested: Option<Agent>,
     durable: Seq,
     title: String,
     /// What was wanted when what runs was last made to match it.
@@ -169,6 +171,7 @@ impl Actor for AgentActor {
             id: init.id,
             profile: init.profile,
             agent: init.agent,
+            rested: None,
             durable: init.durable,
             title: init.title,
             wanted: OrdSet::new(),
@@ -236,9 +239,9 @@ impl AgentState {
                 self.handled += 1;
                 self.follow(Effect::Tell(reply));
             }
-            AgentMessage::Fork(reply) => {
+            AgentMessage::Fork { boundary, reply } => {
                 self.handled += 1;
-                self.follow(Effect::Fork(reply));
+                self.follow(Effect::Fork(boundary, reply));
             }
             AgentMessage::Announce => {
                 self.handled += 1;
@@ -292,7 +295,11 @@ impl AgentState {
 
     fn try_input(&mut self, input: Input) -> Result<(), Refused> {
         let before = self.agent.outcome().map(|outcome| outcome.turn);
+        let rested = self.agent.turn().is_idle().then(|| self.agent.clone());
         let events = self.agent.tell(input, self.shared.chance.now())?;
+        if rested.is_some() && !self.agent.turn().is_idle() {
+            self.rested = rested;
+        }
         if events.is_empty() {
             return Ok(());
         }

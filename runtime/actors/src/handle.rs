@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use futures::{Stream, TryStreamExt};
 use impresario_kernel::event::QueueRule;
-use impresario_kernel::{AgentId, Cause, Event, Lane, Message, MessageId, Outcome, Seq};
+use impresario_kernel::{AgentId, Boundary, Cause, Event, Fork, Lane, Message, MessageId, Outcome, Seq};
 use tokio::sync::oneshot;
 
 use crate::agent::{AgentMessage, Delivery};
 use crate::error::Error;
 use crate::follow::follow;
 use crate::router::Presence;
-use crate::runtime::ask;
+use crate::runtime::plant;
 use crate::shared::Shared;
-use crate::supervisor::SupervisorMessage;
 
 /// How long the real ends of interrupted calls are waited for before they are abandoned by name.
 const INTERRUPT_DEADLINE: Duration = Duration::from_secs(10);
@@ -105,24 +104,29 @@ impl AgentHandle {
         Ok(events.iter().filter_map(|event| event.fact.message().cloned()).collect())
     }
 
-    /// Makes a root that goes on from here: it has the whole conversation, the settings and the rights of this agent, an
+    /// Makes a root that goes on from behind the last turn that has ended: it has the whole conversation, the settings and the rights of this agent, an
     /// id, an inbox and a plan of its own, and nothing that either of them does later concerns the other. The
     /// conversation is shared and not copied, in memory and in the store: a fork costs the same whatever its length.
     ///
     /// # Errors
-    /// [`Error::Refused`] while a turn is open: wait for it, or interrupt it. Else as [`AgentHandle::followup`].
+    /// As [`AgentHandle::followup`].
     pub async fn fork(&self) -> Result<Self, Error> {
-        let prefix = self.ask(AgentMessage::Fork).await?;
-        let prefix = prefix.ok_or_else(|| Error::Refused(format!("{} is in a turn; wait for its end", self.id)))?;
-        let (shared, id) = (&self.shared, self.shared.chance.mint());
-        let message = |reply| {
-            let (id, from, prefix) = (id.clone(), self.id.clone(), Box::new(prefix.clone()));
-            SupervisorMessage::ForkRoot { id, from, prefix, reply }
-        };
-        let fork = Self::new(ask(shared, message).await??, Arc::clone(shared));
-        // Answered when all before it is durable.
-        fork.outcome().await?;
-        Ok(fork)
+        self.fork_at(Boundary::Completed).await
+    }
+
+    /// As [`AgentHandle::fork`], from another place of its log.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when there is no such boundary; else as [`AgentHandle::followup`].
+    pub async fn fork_at(&self, boundary: Boundary) -> Result<Self, Error> {
+        let fork = self.prefix(boundary).await?;
+        plant(&self.shared, &self.id, None, fork).await
+    }
+
+    /// What a fork goes on from.
+    pub(crate) async fn prefix(&self, boundary: Boundary) -> Result<Fork, Error> {
+        let fork = self.ask(|reply| AgentMessage::Fork { boundary, reply }).await?;
+        fork.map_err(|no| Error::Refused(format!("{} cannot be forked there: {no}", self.id)))
     }
 
     /// The events of the agent's log from `from` on, each as soon as it is durable; [`Seq`]`(0)` begins with what it

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use impresario_kernel::{AgentId, Cause};
+use impresario_kernel::{AgentId, Boundary, Cause, Fork, RequestHeader, Spec};
 use impresario_seams::{SessionFilter, SessionInfo, Store};
 use ractor::{Actor, ActorRef};
 use tokio::sync::oneshot;
@@ -14,10 +14,11 @@ use crate::error::Error;
 use crate::feed::Subscription;
 use crate::handle::AgentHandle;
 use crate::receipt::Receipt;
+use crate::recovery;
 use crate::root::{Root, RootMessage};
 use crate::shared::Shared;
 use crate::spec::AgentSpec;
-use crate::supervisor::{Stop, SupervisorMessage};
+use crate::supervisor::{ForkRoot, Stop, SupervisorMessage};
 
 /// How long a shutdown waits for what runs.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -56,6 +57,29 @@ impl Runtime {
     pub async fn open(&self, id: &AgentId, spec: AgentSpec) -> Result<AgentHandle, Error> {
         let id = self.ask(|reply| SupervisorMessage::Open { id: id.clone(), spec: spec.clone(), reply }).await??;
         Ok(self.handle(id))
+    }
+
+    /// Makes a root of `spec` that goes on from a copy of any agent, which is open here or only stored: a root or a child,
+    /// whose log is not touched. The conversation is shared and not copied.
+    ///
+    /// # Errors
+    /// [`Error::UnknownAgent`] when there is no such agent, [`Error::Refused`] when there is no such boundary.
+    pub async fn fork(&self, id: &AgentId, boundary: Boundary, spec: AgentSpec) -> Result<AgentHandle, Error> {
+        let fork = match self.agent(id) {
+            Ok(handle) => handle.prefix(boundary).await?,
+            Err(_) => {
+                let is_stored = !id.is_tree_log() && self.shared.store.info(id.clone()).await?.is_some();
+                if !is_stored {
+                    return Err(Error::UnknownAgent(id.clone()));
+                }
+                // Only what frames its requests from here on matters of its settings, and that is the fork's own.
+                let any = Arc::new(Spec::new(RequestHeader::new(&spec.provider, &spec.model)));
+                let agent = recovery::contained(id, recovery::read(&self.shared, id, any)).await?;
+                let fork = agent.fork_at(boundary, None);
+                fork.map_err(|no| Error::Refused(format!("{id} cannot be forked there: {no}")))?
+            }
+        };
+        plant(&self.shared, id, Some(spec), fork).await
     }
 
     /// Ends an agent and everything below it, and says what ended. Past `deadline` it says what did not. Agents above
@@ -146,6 +170,24 @@ impl Runtime {
 pub(crate) async fn spawn(shared: &Arc<Shared>, spec: AgentSpec) -> Result<AgentHandle, Error> {
     let id = shared.chance.mint();
     let asked = |reply| SupervisorMessage::SpawnRoot { id: id.clone(), spec: spec.clone(), reply };
+    let agent = AgentHandle::new(ask(shared, asked).await??, Arc::clone(shared));
+    // Answered when all before it is durable.
+    agent.outcome().await?;
+    Ok(agent)
+}
+
+/// Makes a root that goes on from a copy of `from`; it is stored when this returns.
+pub(crate) async fn plant(
+    shared: &Arc<Shared>,
+    from: &AgentId,
+    spec: Option<AgentSpec>,
+    fork: Fork,
+) -> Result<AgentHandle, Error> {
+    let id = shared.chance.mint();
+    let asked = |reply| {
+        let (id, from, spec, fork) = (id.clone(), from.clone(), spec.clone(), fork.clone());
+        SupervisorMessage::ForkRoot(Box::new(ForkRoot { id, from, spec, fork, reply }))
+    };
     let agent = AgentHandle::new(ask(shared, asked).await??, Arc::clone(shared));
     // Answered when all before it is durable.
     agent.outcome().await?;

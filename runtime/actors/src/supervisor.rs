@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use impresario_kernel::admission::Applicant;
 use impresario_kernel::{
-    Agent, AgentId, AgentPath, CallId, CallKey, CallReport, Cause, ChargeId, Funds, Outcome, OutcomeKind, Seq,
+    Agent, AgentId, AgentPath, CallId, CallKey, CallReport, Cause, ChargeId, Fork, Funds, Outcome, OutcomeKind, Seq,
 };
 use impresario_seams::{Observed, StoreError};
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef};
@@ -47,7 +47,8 @@ pub(crate) enum SupervisorMessage {
     /// A person makes a root.
     SpawnRoot { id: AgentId, spec: AgentSpec, reply: oneshot::Sender<Result<AgentId, Error>> },
     /// A person makes a root that goes on from a copy of an agent.
-    ForkRoot { id: AgentId, from: AgentId, prefix: Box<Agent>, reply: oneshot::Sender<Result<AgentId, Error>> },
+    /// With what it is made of, unless that is what the other one is made of.
+    ForkRoot(Box<ForkRoot>),
     /// A person opens a stored root again.
     Open { id: AgentId, spec: AgentSpec, reply: oneshot::Sender<Result<AgentId, Error>> },
     /// The stored tree was read and repaired.
@@ -103,6 +104,15 @@ pub(crate) enum SupervisorMessage {
     ActorFailed { actor: ActorId },
     /// The log of a failed agent was read back.
     Revived { id: AgentId, agent: Box<Result<Agent, Error>> },
+}
+
+/// A root that goes on from a copy is asked for.
+pub(crate) struct ForkRoot {
+    pub(crate) id: AgentId,
+    pub(crate) from: AgentId,
+    pub(crate) spec: Option<AgentSpec>,
+    pub(crate) fork: Fork,
+    pub(crate) reply: oneshot::Sender<Result<AgentId, Error>>,
 }
 
 /// A child is asked for.
@@ -217,8 +227,9 @@ impl SupervisorState {
             SupervisorMessage::SpawnRoot { id, spec, reply } => {
                 let _ = reply.send(self.spawn_root(id, spec));
             }
-            SupervisorMessage::ForkRoot { id, from, prefix, reply } => {
-                let _ = reply.send(self.fork_root(id, from, &prefix));
+            SupervisorMessage::ForkRoot(fork) => {
+                let ForkRoot { id, from, spec, fork, reply } = *fork;
+                let _ = reply.send(self.fork_root(id, from, spec, fork));
             }
             SupervisorMessage::Open { id, spec, reply } => self.open(id, spec, reply),
             SupervisorMessage::Opened { id, loaded } => self.loaded(&id, *loaded),

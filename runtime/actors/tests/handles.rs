@@ -250,19 +250,3 @@ async fn a_fork_goes_on_from_the_same_conversation_and_neither_hears_of_the_othe
     }
     runtime.shutdown().await.unwrap();
 }
-
-#[tokio::test]
-async fn an_agent_in_a_turn_is_not_forked() {
-    let gate = Arc::new(Semaphore::new(0));
-    let model = Gated { gate: Arc::clone(&gate), scripted: counts() };
-    let runtime = Runtime::builder(Arc::new(MemoryStore::new())).model(model).build().await.unwrap();
-    let mut seen = runtime.subscribe();
-    let root = runtime.spawn(AgentSpec::new("scripted", "any", std::env::temp_dir())).await.unwrap();
-    root.followup("one").await.unwrap();
-    until_a_turn_starts(&mut seen).await;
-    let refused = root.fork().await.unwrap_err();
-    assert!(matches!(&refused, Error::Refused(why) if why.contains("in a turn")), "{refused}");
-    gate.add_permits(1);
-    root.wait().await.unwrap();
-    root.fork().await.unwrap();
-}

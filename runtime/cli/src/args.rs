@@ -143,9 +143,15 @@ pub(crate) struct RunArgs {
     /// Go on with the last session of this folder
     #[arg(long = "continue", conflicts_with = "ephemeral")]
     pub(crate) continue_last: bool,
-    /// Go on in a copy: the session that is named by --resume or --continue stays as it is
+    /// Go on in a copy: the session that is named by --resume or --continue stays as it is, and may be any agent's
     #[arg(long)]
     pub(crate) fork: bool,
+    /// With --fork: begin before this event of its log (`sessions export` shows them), which must be between turns
+    #[arg(long, value_name = "SEQ", requires = "fork", conflicts_with = "last_turns")]
+    pub(crate) at: Option<u64>,
+    /// With --fork: show the copy only so many of the last turns
+    #[arg(long, value_name = "N", requires = "fork")]
+    pub(crate) last_turns: Option<u32>,
     /// Keep nothing: the store is in memory
     #[arg(long)]
     pub(crate) ephemeral: bool,

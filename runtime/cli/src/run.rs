@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use impresario::kernel::{Access, AgentId, Cause, Outcome, OutcomeKind};
+use impresario::kernel::{Access, AgentId, Boundary, Cause, Outcome, OutcomeKind, Seq};
 use impresario::seams::Store;
 use impresario::{AgentHandle, AgentSpec, Limits, OutputSchema, PriceTable, Receipt, Runtime, RuntimeBuilder};
 use tokio::sync::oneshot;
@@ -36,8 +36,8 @@ struct Job {
     timeout: Option<Duration>,
     store: Arc<dyn Store>,
     resume: Option<AgentId>,
-    /// Whether a copy of it goes on.
-    fork: bool,
+    /// Set when a copy of it goes on: from where.
+    fork: Option<Boundary>,
     asks: bool,
     output: Option<OutputFile>,
     style: Style,
@@ -63,7 +63,7 @@ pub(crate) async fn demo(common: &Common, args: DemoArgs) -> Result<Exit, Failed
         choice,
         store: if args.ephemeral { backend::memory() } else { backend::store(&home)? },
         resume: None,
-        fork: false,
+        fork: None,
         asks: false,
         style: style(common, &args.output, output.is_some())?,
         output,
@@ -94,12 +94,20 @@ pub(crate) async fn run(common: &Common, args: RunArgs) -> Result<Exit, Failed> 
     let resume = match asked_for {
         None => None,
         Some(id) => {
-            let found = find::root(&store, id, &dir).await?;
+            let found = match args.fork {
+                true => find::session(&store, id, &dir).await?,
+                false => find::root(&store, id, &dir).await?,
+            };
             if let (None, Some(cwd)) = (&common.dir, &found.new.header.cwd) {
                 dir = home::work_dir(&Common { dir: Some(cwd.into()), ..common.clone() })?;
             }
             Some(found.id().clone())
         }
+    };
+    let boundary = match (args.at, args.last_turns) {
+        (Some(seq), _) => Boundary::At(Seq(seq)),
+        (None, Some(turns)) => Boundary::LastTurns(turns),
+        (None, None) => Boundary::Completed,
     };
     let on_terminal = Stream::In.is_terminal() && Stream::Err.is_terminal();
     let spec = AgentSpec {
@@ -121,7 +129,7 @@ pub(crate) async fn run(common: &Common, args: RunArgs) -> Result<Exit, Failed> 
         choice,
         store,
         resume,
-        fork: args.fork,
+        fork: args.fork.then_some(boundary),
         asks: on_terminal,
         style,
         output,
@@ -318,10 +326,10 @@ impl Job {
     }
 
     async fn open(&self, runtime: &Runtime) -> impresario::Result<AgentHandle> {
-        match &self.resume {
-            Some(id) if self.fork => runtime.open(id, self.spec.clone()).await?.fork().await,
-            Some(id) => runtime.open(id, self.spec.clone()).await,
-            None => runtime.spawn(self.spec.clone()).await,
+        match (&self.resume, self.fork) {
+            (Some(id), Some(boundary)) => runtime.fork(id, boundary, self.spec.clone()).await,
+            (Some(id), None) => runtime.open(id, self.spec.clone()).await,
+            (None, _) => runtime.spawn(self.spec.clone()).await,
         }
     }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::chunk::FinishReason;
 use crate::event::{
     Birth, CallSettled, Event, Fact, InboxSpliced, Lane, OutcomeReached, ParkReason, RequestContext, RequestHeader,
-    TodoItem,
+    SurfaceOp, TodoItem,
 };
 use crate::id::{AgentId, CallId, CallKey, MessageId, Millis, Seq};
 use crate::inbox::{BadSplice, Inbox};
@@ -151,6 +151,10 @@ impl Agent {
                 self.with_open(fold_step_ended);
             }
             Fact::UserMessage(_) => {
+                if matches!(event.surface, Some(SurfaceOp::Replace { .. })) {
+                    // It may be among what is not seen any more.
+                    self.snapshot = None;
+                }
                 if let Some(text) = snapshot_text(&event.fact) {
                     self.snapshot = Some(text);
                 }

@@ -6,6 +6,7 @@
 mod call;
 mod cancel;
 mod deliver;
+mod fork;
 mod judge;
 mod model;
 mod recover;
@@ -13,6 +14,7 @@ mod step;
 
 use std::sync::Arc;
 
+pub use fork::{Boundary, Fork, NoFork};
 use serde_json::Value;
 
 use crate::agent::Agent;
@@ -32,6 +34,8 @@ pub enum Input {
         birth: Birth,
         /// What kind of subagent it is; none for a root.
         descriptor: Option<SubagentDescribed>,
+        /// For a fork: how many turns of the other it is shown; all without a number.
+        last_turns: Option<u32>,
     },
     /// A message. One that was accepted before changes nothing.
     Deliver {
@@ -174,7 +178,7 @@ impl Agent {
     /// What `input` leads to. Reads, never changes; empty when there is nothing to do.
     pub fn decide(&self, input: Input, now: Millis) -> Result<Vec<Arc<Event>>, Refused> {
         match input {
-            Input::Born { birth, descriptor } => self.decide_born(birth, descriptor, now),
+            Input::Born { birth, descriptor, last_turns } => self.decide_born(birth, descriptor, last_turns, now),
             Input::Deliver { lane, wakes, message } => Ok(self.decide_deliver(lane, wakes, message, now)),
             Input::Amend { id, with } => Ok(self.decide_amend(&id, with, now)),
             Input::Cancel { cause, queue } => Ok(self.decide_cancel(cause, queue, now)),
@@ -213,7 +217,10 @@ impl Draft {
     }
 
     fn add(&mut self, fact: Fact, sources: Option<SeqRanges>) {
-        let event = Event { sources, ..Event::new(self.agent.log.next_seq(), self.now, fact) };
+        self.add_event(Event { sources, ..Event::new(self.agent.log.next_seq(), self.now, fact) });
+    }
+
+    fn add_event(&mut self, event: Event) {
         let event = Arc::new(event);
         // A draft takes the next place by construction, appends to the surface, and splices what it has just looked at.
         self.agent.apply(&event).expect("a drafted event fits the state that it was drafted in");

@@ -27,7 +27,7 @@ pub mod wire;
 pub use agent::{Agent, Broken};
 pub use budget::{Budget, Funds, Resource, Window};
 pub use chunk::{Chunk, ChunkRun, FinishReason, RunKind};
-pub use decide::{CallReport, Input, Refused};
+pub use decide::{Boundary, CallReport, Fork, Input, NoFork, Refused};
 pub use event::*;
 pub use header::{HeaderError, SessionHeader};
 pub use id::{AgentId, AgentPath, CallId, CallKey, ChargeId, MessageId, Millis, RunKey, Seq};

@@ -85,6 +85,11 @@ impl Surface {
         self.nodes.iter().filter_map(|node| node.message.as_ref())
     }
 
+    /// The nodes, in order, from the first on, that were made before `until`.
+    pub(crate) fn before(&self, until: Seq) -> Vec<Seq> {
+        self.nodes.iter().map(|node| node.seq).take_while(|seq| *seq < until).collect()
+    }
+
     /// Takes the nodes at and behind `until` off its tail: the surface as it was when the log had `until` events,
     /// as long as nothing behind was a replacement.
     pub(crate) fn truncate(&mut self, until: Seq) {

@@ -36,7 +36,7 @@ fn wants(agent: &Agent) -> Vec<Want> {
 /// A parent that has asked for two subagents and has the answer of the second.
 fn parent() -> Agent {
     let mut agent = Agent::new(spec());
-    tell(&mut agent, Input::Born { birth: birth(AgentPath::root(), None), descriptor: None });
+    tell(&mut agent, Input::Born { birth: birth(AgentPath::root(), None), descriptor: None, last_turns: None });
     let message = Arc::new(Message::user("m1", "delegate"));
     tell(&mut agent, Input::Deliver { lane: Lane::NextTurn, wakes: true, message });
     tell(&mut agent, Input::SlotGranted);
@@ -62,7 +62,10 @@ fn parent() -> Agent {
 fn a_fork_shares_the_prefix_and_closes_the_parents_calls_in_its_own_log() {
     let parent = parent();
     let (mut child, until) = parent.fork(spec()).unwrap();
-    tell(&mut child, Input::Born { birth: birth(AgentPath::root().child("a1"), Some("r")), descriptor: None });
+    tell(
+        &mut child,
+        Input::Born { birth: birth(AgentPath::root().child("a1"), Some("r")), descriptor: None, last_turns: None },
+    );
 
     let shared: Vec<&Arc<Event>> = child.log().iter().filter(|event| event.seq < until).collect();
     let parents: Vec<&Arc<Event>> = parent.log().iter().filter(|event| event.seq < until).collect();
@@ -91,7 +94,10 @@ fn a_fork_shares_the_prefix_and_closes_the_parents_calls_in_its_own_log() {
 #[test]
 fn a_forks_log_reads_back_as_it_was_written() {
     let (mut child, _) = parent().fork(spec()).unwrap();
-    tell(&mut child, Input::Born { birth: birth(AgentPath::root().child("a1"), Some("r")), descriptor: None });
+    tell(
+        &mut child,
+        Input::Born { birth: birth(AgentPath::root().child("a1"), Some("r")), descriptor: None, last_turns: None },
+    );
     for event in child.log().iter() {
         let row = wire::encode_row(event).unwrap();
         assert_eq!(&wire::decode(&row, event.seq, event.time).unwrap(), &**event, "{row}");
@@ -109,7 +115,10 @@ fn b063_a_fork_has_an_inbox_of_its_own() {
     let message = Arc::new(Message::user("m2", "for the parent"));
     tell(&mut parent, Input::Deliver { lane: Lane::NextTurn, wakes: true, message });
     let (mut child, _) = parent.fork(spec()).unwrap();
-    tell(&mut child, Input::Born { birth: birth(AgentPath::root().child("a1"), Some("r")), descriptor: None });
+    tell(
+        &mut child,
+        Input::Born { birth: birth(AgentPath::root().child("a1"), Some("r")), descriptor: None, last_turns: None },
+    );
     assert_eq!(parent.inbox().len(), 1);
     assert_eq!(child.inbox().len(), 0);
     assert_eq!(Agent::fold(spec(), child.log().iter()).unwrap().inbox().len(), 0);

@@ -63,7 +63,7 @@ impl World {
         let spec = spec(asked_at);
         let (agent, oracle) = (Agent::new(Arc::clone(&spec)), Oracle::new());
         let mut world = Self { dice, spec, now: Millis(1_000), agent, oracle, past: vec![], messages: 0 };
-        world.tell(Input::Born { birth: birth(), descriptor: None });
+        world.tell(Input::Born { birth: birth(), descriptor: None, last_turns: None });
         world
     }
 

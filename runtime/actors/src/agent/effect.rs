@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use impresario_kernel::{Agent, AgentId, ChargeId, Event, Outcome, Seq};
+use impresario_kernel::{AgentId, Boundary, ChargeId, Event, Fork, NoFork, Outcome, Seq};
 use impresario_seams::{Batch, Head, Observed, TurnState};
 use tokio::sync::oneshot;
 
@@ -18,8 +18,8 @@ pub(super) enum Effect {
     Amended(oneshot::Sender<bool>, bool),
     /// Somebody is told the last outcome.
     Tell(oneshot::Sender<Option<Arc<Outcome>>>),
-    /// Somebody is given a copy, if no turn is open.
-    Fork(oneshot::Sender<Option<Agent>>),
+    /// Somebody is given a copy.
+    Fork(Boundary, oneshot::Sender<Result<Fork, NoFork>>),
     /// A turn ended: observers and the supervisor are told.
     TurnEnded(Arc<Outcome>),
     /// A new supervisor has been asked again for everything, and is told how the last turn came out.
@@ -78,9 +78,8 @@ impl AgentState {
             Effect::Tell(reply) => {
                 let _ = reply.send(self.agent.outcome().cloned());
             }
-            Effect::Fork(reply) => {
-                let copy = self.agent.turn().is_idle().then(|| self.agent.clone());
-                let _ = reply.send(copy);
+            Effect::Fork(boundary, reply) => {
+                let _ = reply.send(self.agent.fork_at(boundary, self.rested.as_ref()));
             }
             Effect::TurnEnded(outcome) => {
                 let duration_ms = self.shared.chance.now().0.saturating_sub(self.turn_started.0);

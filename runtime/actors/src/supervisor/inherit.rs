@@ -77,7 +77,7 @@ impl SupervisorState {
         match message {
             SupervisorMessage::Inherited(_) => return Some(message),
             SupervisorMessage::SpawnRoot { .. }
-            | SupervisorMessage::ForkRoot { .. }
+            | SupervisorMessage::ForkRoot(_)
             | SupervisorMessage::Open { .. }
             | SupervisorMessage::Stop(_)
             | SupervisorMessage::Quiesce { .. }

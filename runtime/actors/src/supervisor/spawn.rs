@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use impresario_kernel::event::{Context, Fact, SubagentDescribed};
 use impresario_kernel::tree::{Ask, SpawnRefused, Tree, TreeLimits};
-use impresario_kernel::{Agent, AgentId, AgentPath, Block, Budget, CallKey, CallReport, Input, Lane, Message, Seq};
+use impresario_kernel::{
+    Agent, AgentId, AgentPath, Block, Budget, CallKey, CallReport, Fork, Input, Lane, Message, Seq,
+};
 use impresario_seams::{Batch, ForkRef, Head, Observed};
 use ractor::ActorRuntime;
 use serde_json::{Map, json};
@@ -32,11 +34,17 @@ impl SupervisorState {
         let budget = spec.budget.clone();
         let profile = Arc::new(Profile::root(&self.shared, &id, spec)?);
         let agent = Agent::new(Arc::clone(&profile.spec));
-        self.plant(&id, &profile, budget, Newborn { agent, fork: None, first: None });
+        self.plant(&id, &profile, budget, Newborn { agent, fork: None, last_turns: None, first: None });
         Ok(id)
     }
 
-    pub(super) fn fork_root(&mut self, id: AgentId, from: AgentId, prefix: &Agent) -> Result<AgentId, Error> {
+    pub(super) fn fork_root(
+        &mut self,
+        id: AgentId,
+        from: AgentId,
+        spec: Option<AgentSpec>,
+        fork: Fork,
+    ) -> Result<AgentId, Error> {
         if let Some(error) = &self.lost {
             return Err(error.clone().into());
         }
@@ -44,12 +52,22 @@ impl SupervisorState {
         if self.shared.router.sent(&id).is_some() {
             return Ok(id);
         }
-        let (original, _) = self.shared.router.resident(&from).ok_or_else(|| Error::UnknownAgent(from.clone()))?;
-        let profile = Arc::new(original.forked(&self.shared, &id));
-        let forked = prefix.fork_at_rest(Arc::clone(&profile.spec));
-        let (agent, until) = forked.ok_or_else(|| Error::Refused(format!("{from} is in a turn")))?;
+        let budget = spec.as_ref().and_then(|spec| spec.budget.clone());
+        let profile = match spec {
+            Some(spec) => {
+                let mut profile = Profile::root(&self.shared, &id, spec)?;
+                profile.birth.context = Context::Fork;
+                Arc::new(profile)
+            }
+            None => {
+                let original = self.shared.router.resident(&from).ok_or_else(|| Error::UnknownAgent(from.clone()))?;
+                Arc::new(original.0.forked(&self.shared, &id))
+            }
+        };
+        let Fork { agent, until, last_turns } = fork;
+        let agent = agent.with_spec(Arc::clone(&profile.spec));
         let fork = Some(ForkRef { session: from, until });
-        self.plant(&id, &profile, None, Newborn { agent, fork, first: None });
+        self.plant(&id, &profile, budget, Newborn { agent, fork, last_turns, first: None });
         Ok(id)
     }
 
@@ -109,7 +127,7 @@ impl SupervisorState {
             },
         };
         let first = Some(delegation::prompt(&child, &parent, &args.prompt));
-        self.be_born(&child, &profile, Newborn { agent, fork, first });
+        self.be_born(&child, &profile, Newborn { agent, fork, last_turns: None, first });
         if let Some(tree) = self.tree_of(&child)
             && let Ok(published) = tree.tree.publish(&child)
         {
@@ -142,10 +160,10 @@ impl SupervisorState {
 
     /// Writes the beginning of a session and starts its actor.
     fn be_born(&mut self, id: &AgentId, profile: &Arc<Profile>, newborn: Newborn) {
-        let Newborn { mut agent, fork, first } = newborn;
+        let Newborn { mut agent, fork, last_turns, first } = newborn;
         let at = self.shared.chance.now();
         let first_text = first.as_ref().map(|message| message.text()).unwrap_or_default();
-        let born = Input::Born { birth: profile.birth.clone(), descriptor: descriptor(profile) };
+        let born = Input::Born { birth: profile.birth.clone(), descriptor: descriptor(profile), last_turns };
         // The first inputs of a life are not refused.
         let mut events = agent.tell(born, at).unwrap_or_default();
         if let Some(message) = first {
@@ -202,6 +220,7 @@ pub(super) struct Start {
 struct Newborn {
     agent: Agent,
     fork: Option<ForkRef>,
+    last_turns: Option<u32>,
     first: Option<Arc<Message>>,
 }
 

@@ -8,46 +8,16 @@ use crate::event::{
     Birth, ErrorInfo, Event, Fact, InboxParked, InboxSpliced, Lane, OutcomeReached, ParkReason, SeedEnded,
     SubagentDescribed, TurnEnded,
 };
-use crate::id::{CallId, Millis, Seq};
+use crate::id::{CallId, Millis};
 use crate::outcome::{OutcomeKind, TurnEnd};
-use crate::spec::Spec;
-use crate::turn::{CallState, Phase, Turn};
+use crate::turn::{CallState, Phase};
 
 impl Agent {
-    /// The beginning of a child that shares this agent's conversation up to the answer whose calls are being run, and
-    /// the number of events that it shares. It is not born yet: [`super::Input::Born`] closes the parent's turn in its
-    /// log first. `None` unless calls are being run.
-    ///
-    /// Costs the same whatever the length of the log.
-    pub fn fork(&self, spec: Arc<Spec>) -> Option<(Self, Seq)> {
-        let (_, calling) = self.calling()?;
-        let until = calling.from.plus(1);
-        let mut child = Self { spec, log: self.log.prefix(until), ..self.clone() };
-        child.surface.truncate(until);
-        if let Turn::Open(open) = &mut child.turn {
-            open.stopping = None;
-            open.concludes = false;
-            if let Phase::Calling(calling) = &mut open.phase {
-                *calling = calling.restarted();
-            }
-        }
-        Some((child, until))
-    }
-
-    /// The beginning of an agent that goes on from all that this one has said and done, and the number of events that it
-    /// shares. It is not born yet. `None` while a turn is open.
-    ///
-    /// Costs the same whatever the length of the log.
-    pub fn fork_at_rest(&self, spec: Arc<Spec>) -> Option<(Self, Seq)> {
-        let is_idle = self.turn.is_idle() && self.birth.is_some();
-        // Its own birth comes behind the one that it shares.
-        is_idle.then(|| (Self { spec, birth: None, ..self.clone() }, self.log.next_seq()))
-    }
-
     pub(super) fn decide_born(
         &self,
         birth: Birth,
         descriptor: Option<SubagentDescribed>,
+        last_turns: Option<u32>,
         now: Millis,
     ) -> Result<Vec<Arc<Event>>, Refused> {
         // A fork carries its parent's birth in what it shares; its own comes behind its parent's open turn.
@@ -62,6 +32,9 @@ impl Agent {
         draft.say(Fact::AgentBorn(birth));
         if let Some(descriptor) = descriptor {
             draft.say(Fact::SubagentDescribed(descriptor));
+        }
+        if let Some(turns) = last_turns {
+            draft.leave_out_all_but(turns);
         }
         Ok(draft.done())
     }

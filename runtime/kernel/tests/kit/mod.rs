@@ -88,7 +88,7 @@ impl Script {
             context: Context::Fresh,
             authority,
         };
-        script.tell(Input::Born { birth, descriptor: None });
+        script.tell(Input::Born { birth, descriptor: None, last_turns: None });
         script
     }
 
