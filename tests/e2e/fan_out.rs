@@ -1,6 +1,7 @@
 //! Fan-out through the real adapter, against the mock server.
 
 use nix::sys::signal::Signal;
+use serde_json::Value;
 
 use crate::kit::{Mock, Place};
 
@@ -86,4 +87,35 @@ fn a_chain_of_fifty_needs_one_slot() {
         assert_eq!(place.tree().len(), 51);
     }
     place.verify();
+}
+
+#[test]
+fn three_live_forks_ask_with_the_bytes_of_their_parents_request() {
+    let place = Place::new();
+    let record = place.dir().join("requests.jsonl");
+    let mock = Mock::recording(&place, &record);
+    let prompt = "[[FANOUT n=3 tool=subagent context=fork]]";
+    place.ok(&["run", prompt, "--base-url", &mock.base_url(), "-m", "openai:any"]);
+    let recorded = std::fs::read_to_string(record).expect("what was asked");
+    let requests: Vec<&str> = recorded.lines().collect();
+    assert_eq!(requests.len(), 5);
+    let parsed = |body: &str| serde_json::from_str::<Value>(body).expect("JSON");
+    // The last is the parent's again: it begins with its first one and what was answered, which asks for the three.
+    let parent = parsed(requests[4]);
+    let is_answer = |message: &&Value| message["role"] == "assistant";
+    let answer = parent["messages"].as_array().and_then(|messages| messages.iter().find(is_answer)).expect("an answer");
+    assert_eq!(answer["tool_calls"].as_array().map(Vec::len), Some(3));
+    for fork in &requests[1..4] {
+        assert!(fork.contains("belongs to the agent that this conversation was forked from"), "{fork}");
+        let same = requests[4].bytes().zip(fork.bytes()).take_while(|(ours, theirs)| ours == theirs).count();
+        assert!(
+            fork[..same].contains(&answer.to_string()),
+            "up to the end of that answer, byte for byte: {}",
+            &fork[..same]
+        );
+        let fork = parsed(fork);
+        assert_eq!(fork["tools"], parent["tools"]);
+        assert!(fork["tools"].as_array().is_some_and(|tools| tools.len() > 5));
+        assert_eq!(fork["messages"][0]["role"], "system");
+    }
 }

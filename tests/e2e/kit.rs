@@ -201,6 +201,11 @@ impl Mock {
         Self::serve(place, &["mock-model", "--latency", "0", "--script", &script.display().to_string()])
     }
 
+    /// One that answers at once and adds what it is asked to a file.
+    pub(crate) fn recording(place: &Place, record: &Path) -> Self {
+        Self::serve(place, &["mock-model", "--latency", "0", "--record", &record.display().to_string()])
+    }
+
     fn serve(place: &Place, args: &[&str]) -> Self {
         let mut server = place.start(args);
         let mut line = String::new();

@@ -3,10 +3,11 @@
 mod wire;
 
 use std::convert::Infallible;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
@@ -28,17 +29,24 @@ use tokio::sync::watch;
 const REQUEST_MAX: usize = 256 * 1024 * 1024;
 
 /// Serves `model` until `shutdown` is done: `POST /v1/chat/completions`, `GET /v1/models`, `GET /stats`. Answers that
-/// are under way then are broken off.
+/// are under way then are broken off. What is asked is added to `record`, if there is one: each request body as it came, a
+/// line each.
 ///
 /// # Errors
 /// What the listener says.
 pub async fn serve(
     listener: TcpListener,
     model: Arc<dyn Model>,
+    record: Option<File>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let (close, closing) = watch::channel(());
-    let server = Server { model, stats: Arc::new(Stats::default()), closing };
+    let server = Server {
+        model,
+        stats: Arc::new(Stats::default()),
+        record: record.map(|file| Arc::new(Mutex::new(file))),
+        closing,
+    };
     let app = Router::new()
         .route("/v1/chat/completions", post(complete))
         .route("/v1/models", get(models))
@@ -54,11 +62,20 @@ pub async fn serve(
 struct Server {
     model: Arc<dyn Model>,
     stats: Arc<Stats>,
+    record: Option<Arc<Mutex<File>>>,
     /// Its sender is dropped when the server ends.
     closing: watch::Receiver<()>,
 }
 
 impl Server {
+    fn record(&self, body: &[u8]) {
+        let Some(file) = &self.record else { return };
+        let line = [body, b"\n"].concat();
+        if let Err(error) = file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&line) {
+            tracing::warn!(%error, "a request could not be recorded");
+        }
+    }
+
     /// Waits until the server ends.
     fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut closing = self.closing.clone();
@@ -104,6 +121,7 @@ async fn models(State(server): State<Server>) -> Json<Value> {
 
 async fn complete(State(server): State<Server>, body: Bytes) -> Response {
     let open = OpenRequest::new(Arc::clone(&server.stats));
+    server.record(&body);
     let (request, streams) = match wire::request(&body) {
         Ok(request) => request,
         Err(error) => {

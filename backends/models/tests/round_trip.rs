@@ -27,7 +27,7 @@ async fn start(model: ScriptedModel) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let (stop, stopped) = oneshot::channel::<()>();
-    let server = tokio::spawn(serve(listener, Arc::new(model), async {
+    let server = tokio::spawn(serve(listener, Arc::new(model), None, async {
         let _ = stopped.await;
     }));
     Served { base, stop, server }

@@ -47,7 +47,7 @@ fn answers(view: &View<'_>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_output_ends_the_turn_and_is_what_it_came_out_with() {
+async fn b164_b165_b167_an_output_ends_the_turn_and_is_what_it_came_out_with() {
     let script = ScriptedModel::from_fn(|view: &View<'_>| match view.scope().step {
         1 => {
             assert!(view.messages().iter().any(|message| message.text().contains("fits this JSON Schema")));
@@ -87,7 +87,7 @@ async fn an_output_ends_the_turn_and_is_what_it_came_out_with() {
 }
 
 #[tokio::test]
-async fn who_forgets_it_is_told_once_and_has_failed_then() {
+async fn b166_who_forgets_it_is_told_once_and_has_failed_then() {
     let told =
         |view: &View<'_>| view.messages().iter().any(|message| message.text().contains("not called final_output"));
     let script = ScriptedModel::from_fn(move |view: &View<'_>| match (view.scope().turn, told(view)) {
@@ -123,7 +123,7 @@ impl Hook for Censor {
 }
 
 #[tokio::test]
-async fn what_a_hook_withholds_is_not_given() {
+async fn b168_what_a_hook_withholds_is_not_given() {
     let script = ScriptedModel::from_fn(|view: &View<'_>| match view.scope().step {
         1 => Answer::calls("", vec![good()]),
         _ => Answer::calls("", vec![output(json!({"file": "b.rs", "lines": []}))]),
@@ -151,7 +151,7 @@ async fn a_typed_fan_out_gives_values_and_says_who_gave_none() {
 }
 
 #[tokio::test]
-async fn a_child_reports_before_it_is_done_and_a_root_has_nobody_to_report_to() {
+async fn b192_a_child_reports_before_it_is_done_and_a_root_has_nobody_to_report_to() {
     let script = ScriptedModel::from_fn(|view: &View<'_>| {
         let report = |text: &str| ("report".to_owned(), json!({ "message": text }).to_string());
         match (view.scope().path.as_str(), view.scope().step) {

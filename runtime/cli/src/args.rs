@@ -397,6 +397,9 @@ pub(crate) struct MockArgs {
     /// real servers take about as long. 0 measures what is left: the runtime itself
     #[arg(long, value_name = "MS", default_value_t = 200)]
     pub(crate) latency: u64,
+    /// Add each request to this file, a line of JSON each
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
 }
 
 /// `doctor`

@@ -94,7 +94,8 @@ pub(crate) fn scripted(script: &Script) -> Result<ScriptedModel, Failed> {
 pub(crate) async fn serve(
     listener: tokio::net::TcpListener,
     model: Arc<dyn Model>,
+    record: Option<std::fs::File>,
     ended: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    impresario::models::serve::serve(listener, model, ended).await
+    impresario::models::serve::serve(listener, model, record, ended).await
 }

@@ -14,6 +14,11 @@ use crate::signals::Signals;
 /// Serves until SIGINT or SIGTERM.
 pub(crate) async fn mock_model(args: &MockArgs) -> Result<Exit, Failed> {
     let model = backend::scripted(&Script::named(&args.script))?.with_latency(Duration::from_millis(args.latency));
+    let record = args.record.as_ref().map(|path| {
+        let file = std::fs::File::options().append(true).create(true).open(path);
+        file.map_err(|error| Failed::io(format!("record into {}", path.display()), &error))
+    });
+    let record = record.transpose()?;
     let mut signals = Signals::new()?;
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", args.port))
         .await
@@ -24,6 +29,6 @@ pub(crate) async fn mock_model(args: &MockArgs) -> Result<Exit, Failed> {
         // Which of the two makes no difference: both are the wanted way to end it.
         let _ = signals.next().await;
     };
-    backend::serve(listener, Arc::new(model), ended).await.map_err(|error| Failed::io("serve", &error))?;
+    backend::serve(listener, Arc::new(model), record, ended).await.map_err(|error| Failed::io("serve", &error))?;
     Ok(Exit::Completed)
 }
