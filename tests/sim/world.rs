@@ -104,7 +104,10 @@ impl World {
         let mut ids: Vec<AgentId> = infos.iter().map(|info| info.id().clone()).collect();
         ids.sort();
         let at = self.dice.below(ids.len().max(1) as u64) as usize;
-        ids.get(at).and_then(|id| self.runtime.agent(id).ok()).unwrap_or(root)
+        let Some(id) = ids.get(at) else { return root };
+        // One that is only stored comes back, unless the store fails just now.
+        let woken = tokio::time::timeout(EVER, self.runtime.wake(id)).await.expect("waking ends");
+        woken.unwrap_or(root)
     }
 
     async fn tell(&mut self) {

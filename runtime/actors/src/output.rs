@@ -61,6 +61,10 @@ impl OutputSchema {
         Err(Error::Refused("output schemas take the feature json-schema of impresario".into()))
     }
 
+    pub(crate) fn schema(&self) -> Arc<Value> {
+        Arc::clone(&self.schema)
+    }
+
     /// What is wrong with a value, for the model; `None` if it fits.
     pub(crate) fn violations(&self, value: &Value) -> Option<String> {
         let violations = (self.check)(value);

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::hooks::Hooks;
 use crate::limits::Limits;
 use crate::output::OutputSchema;
+use crate::recovery::Stored;
 use crate::shared::Shared;
 use crate::spec::AgentSpec;
 
@@ -71,6 +72,7 @@ impl Profile {
                 tools: tools.iter().map(|schema| schema.name.clone()).collect(),
                 may_spawn: None,
             },
+            output_schema: spec.output.as_ref().map(OutputSchema::schema),
         };
         let header = RequestHeader { config, system, tools: Some(Tools::Schemas(tools)), rest: Map::new() };
         let hooks: Hooks = shared.hooks.iter().chain(&spec.hooks).cloned().collect();
@@ -124,6 +126,7 @@ impl Profile {
             depth,
             context: args.context,
             authority: Authority { tools, may_spawn: Some(may_spawn), ..self.birth.authority.clone() },
+            output_schema: output.as_ref().map(OutputSchema::schema),
         };
         let label = args.purpose().unwrap_or(path.segment()).to_owned();
         let context = Some(context(&shared.limits, &birth, output.as_ref()).into());
@@ -132,6 +135,27 @@ impl Profile {
         let spec = Arc::new(spec);
         let is_budgeted = self.is_budgeted || args.budget().is_some();
         Self { spec, birth, label, output, is_budgeted, ..self.clone() }
+    }
+
+    /// That of an agent which is only stored, in a tree whose root is made of `root`: what it was born with, on the root's
+    /// route.
+    pub(crate) fn stored(root: &Self, stored: &Stored) -> Result<Self, Error> {
+        let id = stored.info.id().clone();
+        let unreadable = |why: &str| Error::Unreadable { id: id.clone(), why: why.into() };
+        let birth = stored.agent.birth().cloned().ok_or_else(|| unreadable("it was never born"))?;
+        let config = root.spec.header.config.clone();
+        let header = match stored.agent.header() {
+            Some(header) => RequestHeader { config, ..RequestHeader::clone(header) },
+            // It never asked a model: it has the tools that it may use.
+            None => narrowed(&root.spec.header, &birth.authority.tools),
+        };
+        let schema = birth.output_schema.as_deref().cloned();
+        let output = schema.map(OutputSchema::json).transpose()?;
+        let context = stored.agent.snapshot().cloned();
+        let requires_output = output.is_some();
+        let spec = Spec { header: Arc::new(header), context, requires_output, ..Spec::clone(&root.spec) };
+        let (label, dir) = (stored.info.new.label.clone(), PathBuf::from(&birth.authority.dir));
+        Ok(Self { spec: Arc::new(spec), birth, label, dir, output, ..root.clone() })
     }
 
     /// That of a root which goes on from a copy of this agent, with the same rights.

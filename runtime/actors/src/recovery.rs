@@ -31,6 +31,12 @@ pub(crate) struct Loaded {
     pub(crate) others: Vec<(AgentId, Option<Arc<Outcome>>)>,
 }
 
+/// A stored agent.
+pub(crate) struct Stored {
+    pub(crate) agent: Agent,
+    pub(crate) info: SessionInfo,
+}
+
 /// One agent of a tree in repair.
 struct Patient {
     info: SessionInfo,
@@ -144,6 +150,12 @@ where
             read => return read,
         }
     }
+}
+
+/// A stored agent and what the store says of it.
+pub(crate) async fn read_back(shared: &Shared, id: &AgentId, spec: Arc<Spec>) -> Result<Stored, Error> {
+    let info = shared.store.info(id.clone()).await?.ok_or_else(|| Error::UnknownAgent(id.clone()))?;
+    Ok(Stored { agent: read(shared, id, spec).await?, info })
 }
 
 /// Folds one stored session.

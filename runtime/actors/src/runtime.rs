@@ -111,6 +111,15 @@ impl Runtime {
         }
     }
 
+    /// As [`Runtime::agent`]; an agent that is only stored comes back first, and those above it, who are told how it ends.
+    ///
+    /// # Errors
+    /// [`Error::UnknownAgent`] when no tree that is open here has this agent; [`Error::Store`] and [`Error::Unreadable`] when
+    /// its log cannot be read.
+    pub async fn wake(&self, id: &AgentId) -> Result<AgentHandle, Error> {
+        wake(&self.shared, id).await
+    }
+
     /// Stored agents that match, live or not, the newest first.
     pub async fn agents(&self, filter: SessionFilter) -> Result<Vec<SessionInfo>, Error> {
         Ok(self.shared.store.list(filter).await?)
@@ -192,6 +201,14 @@ pub(crate) async fn plant(
     // Answered when all before it is durable.
     agent.outcome().await?;
     Ok(agent)
+}
+
+/// As [`Runtime::wake`].
+pub(crate) async fn wake(shared: &Arc<Shared>, id: &AgentId) -> Result<AgentHandle, Error> {
+    if shared.router.sent(id).is_none() {
+        ask(shared, |reply| SupervisorMessage::Wake { id: id.clone(), reply }).await??;
+    }
+    Ok(AgentHandle::new(id.clone(), Arc::clone(shared)))
 }
 
 /// As [`Runtime::quiesce`].

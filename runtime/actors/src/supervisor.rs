@@ -9,6 +9,7 @@ mod settle;
 mod spawn;
 mod stop;
 mod tree;
+mod wake;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -30,7 +31,7 @@ use crate::halts::Halt;
 use crate::output::OutputSchema;
 use crate::profile::Profile;
 use crate::receipt::Receipt;
-use crate::recovery::Loaded;
+use crate::recovery::{Loaded, Stored};
 use crate::shared::Shared;
 use crate::spec::AgentSpec;
 
@@ -40,6 +41,7 @@ use open::Opening;
 pub(crate) use spawn::title;
 use tree::TreeState;
 pub(crate) use tree::tree_session;
+use wake::Waking;
 
 pub(crate) struct Supervisor;
 
@@ -103,7 +105,11 @@ pub(crate) enum SupervisorMessage {
     /// An actor failed.
     ActorFailed { actor: ActorId },
     /// The log of a failed agent was read back.
-    Revived { id: AgentId, agent: Box<Result<Agent, Error>> },
+    Revived { id: AgentId, stored: Box<Result<Stored, Error>> },
+    /// Somebody wants to speak to an agent that may only be stored.
+    Wake { id: AgentId, reply: oneshot::Sender<Result<(), Error>> },
+    /// The log of an agent that was only stored was read back.
+    Woken { id: AgentId, stored: Box<Result<Stored, Error>> },
 }
 
 /// A root that goes on from a copy is asked for.
@@ -174,6 +180,8 @@ pub(crate) struct SupervisorState {
     opening: HashMap<AgentId, Opening>,
     /// Agents whose log is being read back; each task ends with the supervisor.
     reviving: HashMap<AgentId, AbortOnDropHandle<()>>,
+    /// Who waits for agents that are being read back.
+    wakes: Vec<Waking>,
     /// What agents do to others, while it takes its time; each task ends with the supervisor.
     managing: HashMap<(AgentId, CallKey), AbortOnDropHandle<()>>,
     lost: Option<StoreError>,
@@ -201,6 +209,7 @@ impl Actor for Supervisor {
             actors: HashMap::new(),
             opening: HashMap::new(),
             reviving: HashMap::new(),
+            wakes: vec![],
             managing: HashMap::new(),
             lost: None,
             stops: 0,
@@ -266,7 +275,9 @@ impl SupervisorState {
             SupervisorMessage::StoreStalled(error) => self.store_stalled(&error),
             SupervisorMessage::StoreLost(error) => self.store_lost(error),
             SupervisorMessage::ActorFailed { actor } => self.actor_failed(actor),
-            SupervisorMessage::Revived { id, agent } => self.revived(id, *agent),
+            SupervisorMessage::Revived { id, stored } => self.revived(id, *stored),
+            SupervisorMessage::Wake { id, reply } => self.wake(&id, reply),
+            SupervisorMessage::Woken { id, stored } => self.woken(&id, *stored),
         }
         Ok(())
     }

@@ -387,3 +387,69 @@ async fn b160_a_child_whose_prompt_is_turned_down_was_refused() {
     assert!(world.results().await[0].contains("its prompt was not let in: not today"), "{:?}", world.results().await);
     world.runtime.shutdown().await.unwrap();
 }
+
+#[tokio::test]
+async fn b182_a_child_that_is_only_stored_comes_back_when_it_is_written_to() {
+    let script: Script = |view, path, step| {
+        let heard = view.messages().iter().filter(|it| ["user", "coordinator"].contains(&it.source.kind.as_str()));
+        let heard: Vec<String> = heard.map(|message| message.text()).collect();
+        match (path, step) {
+            ("root", 1) => Answer::calls("", vec![child(json!({"prompt": "one", "label": "m", "may_spawn": 1}))]),
+            ("root/m", 1) if view.scope().turn == 1 => {
+                let schema = json!({"type": "object", "required": ["n"]});
+                Answer::calls("", vec![child(json!({"prompt": "dig", "label": "deep", "output_schema": schema}))])
+            }
+            ("root/m/deep", 1) if view.scope().turn == 1 => {
+                Answer::calls("", vec![call("final_output", json!({"result": {"n": 1}}))])
+            }
+            ("root/m/deep", 1) => Answer::calls("", vec![call("final_output", json!({"result": {"m": 2}}))]),
+            ("root/m/deep", _) => Answer::calls("", vec![call("final_output", json!({"result": {"n": heard.len()}}))]),
+            _ => Answer::text(heard.join("+")),
+        }
+    };
+    let (world, receipt) = World::run(script).await;
+    let id = |path: &str| receipt.agents.iter().find(|agent| agent.path.as_str() == path).unwrap().id.clone();
+    let (root, middle, deep) = (id("root"), id("root/m"), id("root/m/deep"));
+    world.runtime.shutdown().await.unwrap();
+
+    let again = async |script: Script| {
+        let kept: Arc<dyn Store> = Arc::clone(&world.store) as _;
+        let runtime = Runtime::builder(kept).model(scripted(script)).build().await.unwrap();
+        let root = runtime.open(&root, spec()).await.unwrap();
+        World { store: Arc::clone(&world.store), runtime, root }
+    };
+    let later = again(script).await;
+    assert!(later.runtime.agent(&deep).is_err(), "it has no actor");
+    // Asked for twice at once it is read once.
+    let (one, two) = tokio::join!(later.runtime.wake(&deep), later.runtime.wake(&deep));
+    let (deep_again, _) = (one.unwrap(), two.unwrap());
+    deep_again.followup("and deeper").await.unwrap();
+    later.rest().await;
+    let outcome = deep_again.outcome().await.unwrap().unwrap();
+    assert_eq!(outcome.output.as_deref(), Some(&json!({"n": 2})), "what it was to come out with is remembered");
+    let told = |log: &[Arc<Event>], who: &AgentId| {
+        let id = format!("settled:{who}:2");
+        log.iter().filter(|event| matches!(&event.fact, Fact::UserMessage(it) if it.id.as_str() == id)).count()
+    };
+    assert_eq!(told(&later.log(&middle).await, &deep), 1, "its parent came back, too, and is told");
+    assert_eq!(told(&later.log(&root).await, &middle), 1, "and answers its own parent");
+    assert_eq!(later.infos().await[1].head.title, "one", "a session keeps its title");
+    let unknown = later.runtime.wake(&"nobody".into()).await.unwrap_err();
+    assert_eq!(unknown.code(), "UNKNOWN_AGENT");
+    later.runtime.shutdown().await.unwrap();
+
+    // The parent itself writes to it.
+    let writes: Script = |_, path, step| match (path, step) {
+        ("root/m", 1) => Answer::calls("", vec![call("message_agent", json!({"agent": "deep", "message": "more"}))]),
+        ("root/m", 2) => Answer::calls("", vec![call("wait_agents", json!({"agents": ["deep"]}))]),
+        ("root/m/deep", _) => Answer::calls("", vec![call("final_output", json!({"result": {"n": 9}}))]),
+        _ => Answer::text("well"),
+    };
+    let later = again(writes).await;
+    later.runtime.wake(&middle).await.unwrap().followup("write to it").await.unwrap();
+    later.rest().await;
+    let said = later.log(&middle).await;
+    let said: String = said.iter().filter_map(|event| event.fact.message()).map(|message| result(message)).collect();
+    assert!(said.contains("it has the message") && said.contains(r#"\"n\":9"#), "{said}");
+    later.runtime.shutdown().await.unwrap();
+}

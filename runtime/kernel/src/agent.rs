@@ -482,6 +482,11 @@ impl Agent {
         self.turn.open()?.output.as_ref()
     }
 
+    /// What the runtime last told the model about itself.
+    pub fn snapshot(&self) -> Option<&Arc<str>> {
+        self.snapshot.as_ref()
+    }
+
     /// What the runtime tells the model about itself is this from here on; said with the next request.
     pub fn set_context(&mut self, context: Arc<str>) {
         self.spec = Arc::new(Spec { context: Some(context), ..Spec::clone(&self.spec) });

@@ -42,6 +42,7 @@ fn birth() -> Birth {
         depth: 0,
         context: Context::Fresh,
         authority: Authority { dir: "/".into(), access: Access::Read, tools: vec![], may_spawn: None },
+        output_schema: None,
     }
 }
 

@@ -81,6 +81,7 @@ impl SupervisorState {
             | SupervisorMessage::Open { .. }
             | SupervisorMessage::Stop(_)
             | SupervisorMessage::Quiesce { .. }
+            | SupervisorMessage::Wake { .. }
             | SupervisorMessage::ActorFailed { .. }
             | SupervisorMessage::Settle { .. }
             | SupervisorMessage::StoreStalled(_)
@@ -103,6 +104,7 @@ impl SupervisorState {
             | SupervisorMessage::StopTimedOut { .. }
             | SupervisorMessage::Announced { .. }
             | SupervisorMessage::TreeDurable { .. }
+            | SupervisorMessage::Woken { .. }
             | SupervisorMessage::Revived { .. } => {}
         }
         None

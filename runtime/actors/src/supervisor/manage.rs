@@ -16,6 +16,7 @@ use crate::delegation::{self, Manage};
 use crate::error::Error;
 use crate::handle::AgentHandle;
 use crate::receipt::Receipt;
+use crate::runtime::wake;
 
 /// Why a root reports to nobody.
 const NOBODY: &str = "nobody gave you your task but the user, who reads your answer";
@@ -29,8 +30,14 @@ impl SupervisorState {
             (Manage::Message { text, lane, .. }, Ok(Some(agent))) => {
                 let id = MessageId::new(format!("message:{parent}:{call}"));
                 let message = delegation::message(&parent, id, &text);
-                let handle = AgentHandle::new(agent, Arc::clone(&self.shared));
-                return self.perform(parent, call, async move { written(handle.tell(message, lane, true).await) });
+                let shared = Arc::clone(&self.shared);
+                let told = async move {
+                    match wake(&shared, &agent).await {
+                        Ok(handle) => written(handle.tell(message, lane, true).await),
+                        Err(error) => written(Err(error)),
+                    }
+                };
+                return self.perform(parent, call, told);
             }
             (Manage::Stop { .. }, Ok(Some(agent))) => {
                 let (reply, receipt) = oneshot::channel();

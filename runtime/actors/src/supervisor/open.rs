@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use impresario_kernel::event::QueueRule;
-use impresario_kernel::{Agent, AgentId, Cause, Seq};
+use impresario_kernel::{Agent, AgentId, Cause, Seq, Spec};
 use ractor::ActorId;
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
@@ -14,7 +14,8 @@ use super::tree::TreeState;
 use super::{SupervisorMessage, SupervisorState};
 use crate::agent::AgentMessage;
 use crate::error::Error;
-use crate::recovery::{self, Loaded};
+use crate::recovery::{self, Loaded, Stored};
+use crate::shared::Shared;
 use crate::spec::AgentSpec;
 
 /// A stored tree on its way.
@@ -98,34 +99,27 @@ impl SupervisorState {
         let revived = id.clone();
         let reader = tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(delay)).await;
-            let agent = match shared.journal.flush().await {
-                Ok(Ok(())) => {
-                    let read = || recovery::read(&shared, &revived, Arc::clone(&profile.spec));
-                    recovery::contained(&revived, recovery::patiently(read)).await
-                }
-                Ok(Err(error)) => Err(error.into()),
-                Err(_) => Err(Error::Closed),
-            };
+            let stored = Box::new(read_back(&shared, &revived, Arc::clone(&profile.spec)).await);
             // The runtime may have been shut down meanwhile.
-            let _ = myself.cast(SupervisorMessage::Revived { id: revived, agent: Box::new(agent) });
+            let _ = myself.cast(SupervisorMessage::Revived { id: revived, stored });
         });
         self.reviving.insert(id, AbortOnDropHandle::new(reader));
     }
 
-    pub(super) fn revived(&mut self, id: AgentId, agent: Result<Agent, Error>) {
+    pub(super) fn revived(&mut self, id: AgentId, stored: Result<Stored, Error>) {
         self.reviving.remove(&id);
-        let agent = match &self.lost {
+        let stored = match &self.lost {
             Some(error) => Err(error.clone().into()),
-            None => agent,
+            None => stored,
         };
         let Some(tree) = self.tree_of(&id) else { return };
         let Some(mut entry) = tree.agents.remove(&id) else { return };
         tree.busy -= usize::from(entry.is_live && entry.rests.is_none());
-        match agent {
-            Ok(agent) => {
+        match stored {
+            Ok(Stored { agent, info }) => {
                 let durable: Seq = agent.log().next_seq();
                 let outcome = agent.outcome().cloned();
-                let start = Start { durable, title: String::new(), message: next_life(&agent) };
+                let start = Start { durable, title: info.head.title, message: next_life(&agent) };
                 self.start_actor(&id, entry.profile, agent, start);
                 // An outcome that was durable when the actor failed may not have been told.
                 if let Some(outcome) = outcome {
@@ -148,6 +142,18 @@ impl SupervisorState {
                 self.check_rest(&root);
             }
         }
+    }
+}
+
+/// Reads an agent back behind all that it has handed to the journal.
+pub(super) async fn read_back(shared: &Shared, id: &AgentId, spec: Arc<Spec>) -> Result<Stored, Error> {
+    match shared.journal.flush().await {
+        Ok(Ok(())) => {
+            let read = || recovery::read_back(shared, id, Arc::clone(&spec));
+            recovery::contained(id, recovery::patiently(read)).await
+        }
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(Error::Closed),
     }
 }
 
