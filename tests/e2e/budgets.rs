@@ -72,8 +72,8 @@ fn a_budget_holds_three_levels_deep_and_across_kill_9() {
         }
         assert_eq!(said.code, Some(0), "{said:#?}");
     }
-    // A call may cost about four thousand: nobody was refused while others could free that much.
-    assert!(last > BUDGET - 5_000, "{last}: {:#?}", place.tree());
+    // One that reads forty answers may cost about twelve thousand: nobody was refused while others could free that much.
+    assert!(last > BUDGET - 13_000, "{last}: {:#?}", place.tree());
     let before = mock.stats()["requests"].clone();
     let said = place.run(&[&["run", "--continue", "be the top"], &model[..]].concat());
     assert_eq!((said.code, &mock.stats()["requests"]), (Some(3), &before), "nothing more is asked: {said:#?}");

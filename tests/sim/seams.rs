@@ -102,7 +102,10 @@ fn answer(seed: u64, view: &View<'_>) -> Answer {
 fn call(dice: &mut Dice, n: u64) -> (String, String) {
     let whom = format!("c{}", dice.below(4));
     let (name, arguments) = match dice.below(13) {
-        0..=2 => ("subagent", json!({"prompt": "do some of it", "label": format!("c{n}"), "may_spawn": 40})),
+        0..=2 => (
+            "subagent",
+            json!({"prompt": format!("do {} of it", dice.below(9)), "label": format!("c{n}"), "may_spawn": 40}),
+        ),
         3 => ("subagent", json!({"prompt": "do some of it, alone"})),
         4 => (
             "subagent",

@@ -126,6 +126,7 @@ impl RuntimeBuilder {
             supervisor: Address::default(),
             router: Router::default(),
             roots: Mutex::default(),
+            live_limits: Mutex::default(),
             halts: Arc::default(),
             feed: Feed::new(),
             chance: Chance::new(self.seed),

@@ -3,6 +3,7 @@
 mod address;
 mod agent;
 mod builder;
+mod capacity;
 mod chance;
 mod delegation;
 mod error;
@@ -29,6 +30,7 @@ mod spec;
 mod supervisor;
 
 pub use builder::RuntimeBuilder;
+pub use capacity::{Capacity, LiveLimits};
 pub use error::Error;
 pub use fan_out::{FanOut, Settled};
 pub use feed::{Seen, Subscription};

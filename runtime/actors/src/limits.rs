@@ -9,6 +9,9 @@ pub struct Limits {
     pub depth_max: u32,
     /// How many descendants a root may have in all.
     pub descendants_max: u32,
+    /// How many agents above a child may have been given the very prompt that it is given; one more is a loop, and the child
+    /// is refused.
+    pub same_prompt_max: u32,
     /// How many turns of a tree may run at once. A turn that only waits for other agents does not count.
     pub running_max: usize,
     /// How many steps (model calls and the tools they ask for) a turn may take.
@@ -38,6 +41,7 @@ impl Default for Limits {
         Self {
             depth_max: 3,
             descendants_max: 200,
+            same_prompt_max: 1,
             running_max: 16,
             steps_max: 100,
             parallel_calls_max: 10,

@@ -10,6 +10,7 @@ use ractor::{Actor, ActorRef};
 use tokio::sync::oneshot;
 
 use crate::builder::RuntimeBuilder;
+use crate::capacity::{Capacity, LiveLimits};
 use crate::error::Error;
 use crate::feed::Subscription;
 use crate::handle::AgentHandle;
@@ -118,6 +119,23 @@ impl Runtime {
     /// its log cannot be read.
     pub async fn wake(&self, id: &AgentId) -> Result<AgentHandle, Error> {
         wake(&self.shared, id).await
+    }
+
+    /// How much of its bounds a tree has in use.
+    ///
+    /// # Errors
+    /// [`Error::UnknownAgent`] when it is not the root of a tree that is open here.
+    pub async fn capacity(&self, root: &AgentId) -> Result<Capacity, Error> {
+        self.ask(|reply| SupervisorMessage::Capacity { root: root.clone(), reply }).await?
+    }
+
+    /// Replaces bounds of a tree while it runs, until the runtime ends. With fewer turns than run now none is ended, and
+    /// none begins until there is room.
+    ///
+    /// # Errors
+    /// As [`Runtime::capacity`].
+    pub async fn set_limits(&self, root: &AgentId, limits: LiveLimits) -> Result<(), Error> {
+        self.ask(|reply| SupervisorMessage::SetLimits { root: root.clone(), limits, reply }).await?
     }
 
     /// Stored agents that match, live or not, the newest first.

@@ -7,6 +7,7 @@ use impresario_kernel::AgentId;
 use impresario_seams::{Approver, Hook, Lease, Model, Store, Tool};
 
 use crate::address::Address;
+use crate::capacity::LiveLimits;
 use crate::chance::Chance;
 use crate::feed::Feed;
 use crate::halts::{Halt, Halts};
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) router: Router,
     /// The trees that are open here, by their roots.
     pub(crate) roots: Mutex<BTreeMap<AgentId, Arc<Profile>>>,
+    /// Bounds of single trees, by their roots: they outlive a supervisor.
+    pub(crate) live_limits: Mutex<BTreeMap<AgentId, LiveLimits>>,
     pub(crate) halts: Arc<Halts>,
     pub(crate) feed: Feed,
     pub(crate) chance: Chance,
@@ -54,6 +57,19 @@ impl Shared {
 
     pub(crate) fn roots(&self) -> MutexGuard<'_, BTreeMap<AgentId, Arc<Profile>>> {
         self.roots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The bounds of a tree.
+    pub(crate) fn live_limits(&self, root: &AgentId) -> LiveLimits {
+        let limits = self.live_limits.lock().unwrap_or_else(PoisonError::into_inner);
+        limits.get(root).copied().unwrap_or_default()
+    }
+
+    /// Changes some of them.
+    pub(crate) fn set_live_limits(&self, root: &AgentId, limits: LiveLimits) {
+        let mut known = self.live_limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = known.get(root).copied().unwrap_or_default();
+        known.insert(root.clone(), limits.over(before));
     }
 
     pub(crate) fn tool(&self, name: &str) -> Option<&Arc<dyn Tool>> {

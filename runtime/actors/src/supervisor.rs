@@ -25,6 +25,7 @@ use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::agent::AgentMessage;
+use crate::capacity::{Capacity, LiveLimits};
 use crate::delegation::{Manage, Settled, SubagentArgs, WaitArgs};
 use crate::error::Error;
 use crate::halts::Halt;
@@ -96,6 +97,10 @@ pub(crate) enum SupervisorMessage {
     /// An agent has asked again for all that it waits for: how its last turn came out, whether it has a slot, and what it
     /// pays for.
     Announced { agent: AgentId, outcome: Option<Arc<Outcome>>, has_slot: bool, in_flight: Vec<ChargeId> },
+    /// Other bounds for a tree.
+    SetLimits { root: AgentId, limits: LiveLimits, reply: oneshot::Sender<Result<(), Error>> },
+    /// How much of its bounds a tree has in use.
+    Capacity { root: AgentId, reply: oneshot::Sender<Result<Capacity, Error>> },
     /// A tree log is durable up to here.
     TreeDurable { log: AgentId, until: Seq },
     /// The store fails; it is asked again.
@@ -271,6 +276,12 @@ impl SupervisorState {
             SupervisorMessage::Announced { agent, outcome, has_slot, in_flight } => {
                 self.announced(&agent, outcome, has_slot, &in_flight);
             }
+            SupervisorMessage::SetLimits { root, limits, reply } => {
+                let _ = reply.send(self.set_limits(&root, limits));
+            }
+            SupervisorMessage::Capacity { root, reply } => {
+                let _ = reply.send(self.capacity(&root));
+            }
             SupervisorMessage::TreeDurable { log, until } => self.tree_durable(&log, until),
             SupervisorMessage::StoreStalled(error) => self.store_stalled(&error),
             SupervisorMessage::StoreLost(error) => self.store_lost(error),
@@ -301,6 +312,29 @@ impl SupervisorState {
             let (limit, position) = (tree.admission.limit(), tree.admission.queued());
             self.say(&agent, Observed::Queued { limit, position });
         }
+    }
+
+    fn set_limits(&mut self, root: &AgentId, limits: LiveLimits) -> Result<(), Error> {
+        let Some(tree) = self.trees.get_mut(root) else { return Err(Error::UnknownAgent(root.clone())) };
+        self.shared.set_live_limits(root, limits);
+        if let Some(running_max) = limits.running_max {
+            tree.admission.set_limit(running_max);
+            self.grant_slots(root);
+        }
+        Ok(())
+    }
+
+    fn capacity(&self, root: &AgentId) -> Result<Capacity, Error> {
+        let Some(tree) = self.trees.get(root) else { return Err(Error::UnknownAgent(root.clone())) };
+        let (admission, limits) = (&tree.admission, self.tree_limits(root));
+        Ok(Capacity {
+            running: admission.running(),
+            queued: admission.queued(),
+            running_max: admission.limit(),
+            descendants: tree.tree.node(root).map_or(0, |node| node.descendants),
+            descendants_max: limits.descendants,
+            depth_max: limits.depth,
+        })
     }
 
     fn return_slot(&mut self, agent: &AgentId) {

@@ -114,6 +114,11 @@ impl Admission {
         Some(agent)
     }
 
+    /// Lets so many turns run at once from here on, and at least one. Those that run go on.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit.max(1);
+    }
+
     /// How many turns may run at once.
     pub fn limit(&self) -> usize {
         self.limit

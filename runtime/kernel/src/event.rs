@@ -804,6 +804,9 @@ pub struct TreeReserved {
     /// How many descendants the child may have.
     #[serde(default)]
     pub may_spawn: u32,
+    /// A number for its prompt: equal prompts have equal ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<u64>,
 }
 
 /// See [`Fact::TreePublished`].

@@ -52,6 +52,8 @@ pub struct Node {
     pub may_spawn: Option<u32>,
     /// How many descendants it has had.
     pub descendants: u32,
+    /// As in [`Ask::prompt`].
+    pub prompt: Option<u64>,
     /// How many of its children had no label.
     unlabelled: u32,
     delivered: BTreeSet<u32>,
@@ -85,6 +87,8 @@ pub struct Ask {
     pub call: Option<CallId>,
     /// How many descendants it may have.
     pub may_spawn: u32,
+    /// A number for its prompt: equal prompts have equal ones.
+    pub prompt: Option<u64>,
 }
 
 /// How large a tree may grow.
@@ -94,6 +98,8 @@ pub struct TreeLimits {
     pub depth: u32,
     /// Descendants of the root, all that ever were.
     pub descendants: u32,
+    /// How many agents above a child may have been given the very prompt that it is given.
+    pub same_prompt: u32,
 }
 
 /// Why there will be no such child.
@@ -122,6 +128,12 @@ pub enum SpawnRefused {
     /// The asker has less left to spend than it wants to give away.
     #[error("{0}; ask for less, or leave the budget out and let it spend from yours")]
     Budget(TooMuch),
+    /// The work goes round in circles.
+    #[error("{times} agents above have been given this very task; say what is left of it, or do it yourself")]
+    Loop {
+        /// How many of them.
+        times: u32,
+    },
     /// The subtree is being stopped.
     #[error("this part of the tree is being stopped")]
     Stopped,
@@ -138,6 +150,7 @@ impl SpawnRefused {
             Self::Descendants { .. } => "DESCENDANTS_LIMIT",
             Self::NotGranted { .. } => "SPAWN_NOT_GRANTED",
             Self::Budget(_) => "BUDGET",
+            Self::Loop { .. } => "DELEGATION_LOOP",
             Self::Stopped => "STOPPED",
             Self::UnknownParent => "UNKNOWN_PARENT",
         }
@@ -159,6 +172,7 @@ impl Tree {
             children: vec![],
             may_spawn: None,
             descendants: 0,
+            prompt: None,
             unlabelled: 0,
             delivered: BTreeSet::new(),
         };
@@ -257,6 +271,7 @@ impl Tree {
             state: NodeState::Reserved,
             children: vec![],
             may_spawn: Some(reserved.may_spawn),
+            prompt: reserved.prompt,
             descendants: 0,
             unlabelled: 0,
             delivered: BTreeSet::new(),
@@ -294,10 +309,20 @@ impl Tree {
         if self.nodes.get(&self.root).is_some_and(|root| root.descendants >= limits.descendants) {
             return Err(SpawnRefused::Descendants { limit: limits.descendants });
         }
+        let times = self.repeats(&ask.parent, ask.prompt);
+        if times > limits.same_prompt {
+            return Err(SpawnRefused::Loop { times });
+        }
         let path = self.free_path(parent, ask.label.as_deref());
         let label = ask.label.unwrap_or_else(|| path.segment().to_owned());
-        let Ask { child, parent, context, background, call, may_spawn, .. } = ask;
-        Ok(TreeReserved { child, parent, path, label, context, background, call, may_spawn })
+        let Ask { child, parent, context, background, call, may_spawn, prompt, .. } = ask;
+        Ok(TreeReserved { child, parent, path, label, context, background, call, may_spawn, prompt })
+    }
+
+    /// How many of `agent` and those above it were given this prompt.
+    pub fn repeats(&self, agent: &AgentId, prompt: Option<u64>) -> u32 {
+        let is_same = |id: &&AgentId| prompt.is_some() && self.nodes.get(*id).is_some_and(|node| node.prompt == prompt);
+        u32::try_from(self.lineage(agent).filter(is_same).count()).unwrap_or(u32::MAX)
     }
 
     /// Decides whether a reserved child may start.
@@ -390,7 +415,7 @@ fn segment(label: &str) -> String {
 mod tests {
     use super::*;
 
-    const LIMITS: TreeLimits = TreeLimits { depth: 2, descendants: 5 };
+    const LIMITS: TreeLimits = TreeLimits { depth: 2, descendants: 5, same_prompt: 1 };
 
     fn ask(child: &str, parent: &str, label: Option<&str>) -> Ask {
         Ask {
@@ -401,6 +426,7 @@ mod tests {
             background: false,
             call: None,
             may_spawn: 9,
+            prompt: None,
         }
     }
 
@@ -444,6 +470,20 @@ mod tests {
         let deep = TreeLimits { depth: 9, ..LIMITS };
         assert_eq!(tree.reserve(ask("3", "2", None), deep), Err(SpawnRefused::NotGranted { limit: 1 }));
         assert!(tree.reserve(ask("3", "r", None), LIMITS).is_ok());
+    }
+
+    #[test]
+    fn the_same_task_down_a_lineage_is_a_loop_and_beside_it_is_not() {
+        let mut tree = Tree::new("r".into());
+        let limits = TreeLimits { depth: 9, ..LIMITS };
+        for (child, parent) in [("1", "r"), ("2", "1")] {
+            let same = Ask { prompt: Some(7), ..ask(child, parent, None) };
+            let reserved = tree.reserve(same, limits).unwrap();
+            tree.apply(&Fact::TreeReserved(reserved), Millis(0));
+        }
+        let again = |parent, prompt| tree.reserve(Ask { prompt: Some(prompt), ..ask("3", parent, None) }, limits);
+        assert_eq!(again("2", 7), Err(SpawnRefused::Loop { times: 2 }));
+        assert!(again("2", 8).is_ok() && again("r", 7).is_ok() && again("1", 7).is_ok());
     }
 
     #[test]

@@ -103,6 +103,7 @@ impl World {
             background: false,
             call: None,
             may_spawn: 9,
+            prompt: None,
         }));
         if let Ok(drawn) = granted
             && !budget.is_unlimited()

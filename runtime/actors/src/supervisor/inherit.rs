@@ -82,6 +82,8 @@ impl SupervisorState {
             | SupervisorMessage::Stop(_)
             | SupervisorMessage::Quiesce { .. }
             | SupervisorMessage::Wake { .. }
+            | SupervisorMessage::SetLimits { .. }
+            | SupervisorMessage::Capacity { .. }
             | SupervisorMessage::ActorFailed { .. }
             | SupervisorMessage::Settle { .. }
             | SupervisorMessage::StoreStalled(_)

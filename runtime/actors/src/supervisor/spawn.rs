@@ -10,6 +10,7 @@ use impresario_kernel::{
 use impresario_seams::{Batch, ForkRef, Head, Observed};
 use ractor::ActorRuntime;
 use serde_json::{Map, json};
+use uuid::Uuid;
 
 use super::tree::TreeState;
 use super::{Spawn, SupervisorState};
@@ -87,8 +88,7 @@ impl SupervisorState {
         if is_again && let Some(child) = self.child_asked_for(&parent, &call_id) {
             return self.asked_again(&child, &parent, call, args.background);
         }
-        let limits =
-            TreeLimits { depth: self.shared.limits.depth_max, descendants: self.shared.limits.descendants_max };
+        let limits = self.tree_limits(&profile.birth.root);
         let child = self.shared.chance.mint();
         let ask = Ask {
             child: child.clone(),
@@ -98,6 +98,7 @@ impl SupervisorState {
             background: args.background,
             call: Some(call_id),
             may_spawn: args.may_spawn(),
+            prompt: Some(fingerprint(&args.prompt)),
         };
         let shared = Arc::clone(&self.shared);
         let Some(tree) = self.tree_of(&parent) else { return };
@@ -110,6 +111,7 @@ impl SupervisorState {
                 return self.refuse(&parent, call, &refused);
             }
         };
+        let times = tree.tree.repeats(&parent, reserved.prompt);
         let path = reserved.path.clone();
         // In one order for the journal: the place, the child with its first prompt, the word that it is there.
         tree.record(&shared, Fact::TreeReserved(reserved));
@@ -133,8 +135,22 @@ impl SupervisorState {
         {
             tree.record(&shared, Fact::TreePublished(published));
         }
+        if times > 0 {
+            let (used, max) = (u64::from(times), u64::from(limits.same_prompt));
+            self.say(&child, Observed::LimitReached { limit: "same_prompt".into(), used, max });
+        }
         if args.background {
             self.tell_started(&child, &path, &parent, call);
+        }
+    }
+
+    /// The bounds of a tree.
+    pub(super) fn tree_limits(&self, root: &AgentId) -> TreeLimits {
+        let (limits, live) = (&self.shared.limits, self.shared.live_limits(root));
+        TreeLimits {
+            depth: live.depth_max.unwrap_or(limits.depth_max),
+            descendants: live.descendants_max.unwrap_or(limits.descendants_max),
+            same_prompt: limits.same_prompt_max,
         }
     }
 
@@ -208,6 +224,12 @@ impl SupervisorState {
         self.say(id, started);
         let _ = self.shared.router.send(id, start.message);
     }
+}
+
+/// Equal prompts have equal numbers, also in other versions of this program.
+fn fingerprint(prompt: &str) -> u64 {
+    let words: Vec<&str> = prompt.split_whitespace().collect();
+    Uuid::new_v5(&Uuid::NAMESPACE_OID, words.join(" ").as_bytes()).as_u64_pair().0
 }
 
 /// What an actor starts from.

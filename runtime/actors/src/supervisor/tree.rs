@@ -103,10 +103,10 @@ impl TreeState {
         Self {
             announcing: None,
             panics: HashMap::new(),
-            tree,
             next,
             durable: next,
-            admission: Admission::new(shared.limits.running_max),
+            admission: Admission::new(shared.live_limits(tree.root()).running_max.unwrap_or(shared.limits.running_max)),
+            tree,
             agents: BTreeMap::new(),
             foreground: HashMap::new(),
             asked: HashMap::new(),
