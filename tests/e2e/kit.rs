@@ -127,6 +127,11 @@ impl Said {
 pub(crate) struct Started(Child);
 
 impl Started {
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.0.id()).expect("a pid is small"));
         nix::sys::signal::kill(pid, signal).expect("the process is ours");

@@ -1,5 +1,6 @@
 //! The real binary from outside: what it prints, how it exits, what it leaves in the world.
 
+mod agents;
 mod batch;
 mod budgets;
 mod crash;

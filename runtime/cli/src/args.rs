@@ -65,6 +65,24 @@ pub(crate) enum Command {
     /// Run many tasks, one agent each; the same command again goes on where it was
     #[command(after_help = exit::help())]
     Batch(Box<BatchArgs>),
+    /// Start an agent on a task; there is no service yet, so only in the foreground, as `run` does
+    #[command(after_help = exit::help())]
+    Spawn(Box<SpawnArgs>),
+    /// Give an agent of a stored tree another task; it is opened here until it is at rest
+    #[command(after_help = exit::help())]
+    Send(Box<TellArgs>),
+    /// The same as `send`, for the agent's next step instead of its next turn
+    #[command(after_help = exit::help())]
+    Steer(Box<TellArgs>),
+    /// Wait until an agent has nothing to do, whichever process runs it, and print its answer
+    #[command(after_help = exit::help())]
+    Wait(WaitArgs),
+    /// End what an agent does now
+    Interrupt(AgentArgs),
+    /// Stop an agent and everything below it
+    Stop(AgentArgs),
+    /// The events of an agent's log, a line each
+    Logs(LogsArgs),
     /// What is stored
     #[command(subcommand)]
     Sessions(Sessions),
@@ -155,6 +173,72 @@ pub(crate) struct RunArgs {
     /// Keep nothing: the store is in memory
     #[arg(long)]
     pub(crate) ephemeral: bool,
+}
+
+/// `spawn`
+#[derive(Debug, Args)]
+pub(crate) struct SpawnArgs {
+    /// Stay until all is at rest
+    #[arg(long)]
+    pub(crate) foreground: bool,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// `send`, `steer`
+#[derive(Debug, Args)]
+pub(crate) struct TellArgs {
+    /// Id, unique prefix, @last, or ROOT:path
+    pub(crate) id: String,
+    /// What it is told; `-` reads it from stdin
+    pub(crate) text: Option<String>,
+    /// Read the text, or what belongs to it, from stdin
+    #[arg(long)]
+    pub(crate) stdin: bool,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) bounds: BoundArgs,
+    #[command(flatten)]
+    pub(crate) spend: SpendArgs,
+    /// What the root may do in the folder [default: write on a terminal, else read]; others keep what they were given
+    #[arg(long, value_parser = parse_access, value_name = "read|write|full")]
+    pub(crate) access: Option<Access>,
+}
+
+/// `wait`
+#[derive(Debug, Args)]
+pub(crate) struct WaitArgs {
+    /// Id, unique prefix, @last, or ROOT:path
+    #[arg(default_value = "@last")]
+    pub(crate) id: String,
+    /// Wait no longer than this: 30s, 5m, 1h
+    #[arg(long, value_name = "TIME", value_parser = figures::parse_span)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// `interrupt`, `stop`
+#[derive(Debug, Args)]
+pub(crate) struct AgentArgs {
+    /// Id, unique prefix, @last, or ROOT:path
+    #[arg(default_value = "@last")]
+    pub(crate) id: String,
+}
+
+/// `logs`
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// Id, unique prefix, @last, or ROOT:path
+    #[arg(default_value = "@last")]
+    pub(crate) id: String,
+    /// Go on as long as a process writes to the store
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Begin at this event
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    pub(crate) from: u64,
 }
 
 /// `batch`

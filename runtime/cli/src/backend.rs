@@ -43,9 +43,9 @@ pub(crate) fn stored(home: &Home) -> Result<Option<Arc<dyn Store>>, Failed> {
     Ok(Some(Arc::new(SqliteStore::open_read_only(path)?)))
 }
 
-/// Whether a process holds the store of `home` now.
-pub(crate) fn is_held(home: &Home) -> bool {
-    SqliteStore::holder(home.store()).is_some()
+/// The process that holds the store of `home` now, if one does.
+pub(crate) fn holder(home: &Home) -> Option<u32> {
+    SqliteStore::holder(home.store())
 }
 
 /// The size of a store in bytes, and what is wrong with its file; nothing when all is well.

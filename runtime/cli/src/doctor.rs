@@ -44,7 +44,8 @@ fn store(home: &Home) -> Vec<(&'static str, String)> {
         found.push(("store state", "not made yet".into()));
         return found;
     }
-    found.push(("store held", if backend::is_held(home) { "by a running process" } else { "by nobody" }.into()));
+    let held = backend::holder(home).map_or_else(|| "by nobody".into(), |pid| format!("by the process {pid}"));
+    found.push(("store held", held));
     match backend::examine(&path) {
         Ok((size, wrong)) => {
             let integrity = if wrong.is_empty() { "ok".into() } else { print::one_line(&wrong.join("; "), 400) };

@@ -5,8 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser as _};
+use impresario::kernel::Lane;
 use tracing_subscriber::EnvFilter;
 
+mod agents;
 mod approver;
 mod args;
 mod backend;
@@ -61,6 +63,13 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failed> {
     match cli.command {
         Command::Demo(args) => run::demo(common, args).await,
         Command::Run(args) => run::run(common, *args).await,
+        Command::Spawn(args) if args.foreground => run::run(common, args.run).await,
+        Command::Spawn(_) => Err(Failed::usage(agents::NO_SERVICE)),
+        Command::Send(args) => run::tell(common, *args, Lane::NextTurn).await,
+        Command::Steer(args) => run::tell(common, *args, Lane::NextStep).await,
+        Command::Wait(args) => agents::wait(common, &args).await,
+        Command::Interrupt(args) | Command::Stop(args) => agents::interrupt(common, &args).await,
+        Command::Logs(args) => agents::logs(common, &args).await,
         Command::Batch(args) => batch::batch(common, *args).await,
         Command::Sessions(command) => sessions::sessions(common, command).await,
         Command::Tree(args) => sessions::sessions(common, Sessions::Tree(args)).await,

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use impresario::kernel::{Access, AgentId, Boundary, Cause, Outcome, OutcomeKind, Seq};
+use impresario::kernel::{Access, AgentId, Boundary, Cause, Lane, Outcome, OutcomeKind, Seq};
 use impresario::seams::Store;
 use impresario::{AgentHandle, AgentSpec, Limits, OutputSchema, PriceTable, Receipt, Runtime, RuntimeBuilder};
 use tokio::sync::oneshot;
 
 use crate::approver::TerminalApprover;
-use crate::args::{BoundArgs, Common, DemoArgs, OutputArgs, RunArgs};
+use crate::args::{BoundArgs, Common, DemoArgs, OutputArgs, RunArgs, TellArgs};
 use crate::backend;
 use crate::display::{Ending, Screen, Start, Style};
 use crate::exit::{Exit, Stop};
@@ -36,6 +36,8 @@ struct Job {
     timeout: Option<Duration>,
     store: Arc<dyn Store>,
     resume: Option<AgentId>,
+    /// Whom to tell, and when, if not the root.
+    whom: Option<(AgentId, Lane)>,
     /// Set when a copy of it goes on: from where.
     fork: Option<Boundary>,
     asks: bool,
@@ -63,6 +65,7 @@ pub(crate) async fn demo(common: &Common, args: DemoArgs) -> Result<Exit, Failed
         choice,
         store: if args.ephemeral { backend::memory() } else { backend::store(&home)? },
         resume: None,
+        whom: None,
         fork: None,
         asks: false,
         style: style(common, &args.output, output.is_some())?,
@@ -73,8 +76,41 @@ pub(crate) async fn demo(common: &Common, args: DemoArgs) -> Result<Exit, Failed
     job.run().await
 }
 
+/// `impresario send` and `impresario steer`
+pub(crate) async fn tell(common: &Common, args: TellArgs, lane: Lane) -> Result<Exit, Failed> {
+    let TellArgs { id, text, stdin, model, output, bounds, spend, access } = args;
+    if !common.quiet && !common.json {
+        print::say("there is no service yet; the tree is opened here until it is at rest");
+    }
+    let args = RunArgs {
+        prompt: text,
+        stdin,
+        model,
+        output,
+        bounds,
+        spend,
+        access,
+        tools: None,
+        output_schema: None,
+        system: None,
+        system_append: None,
+        resume: Some(id),
+        continue_last: false,
+        fork: false,
+        at: None,
+        last_turns: None,
+        ephemeral: false,
+    };
+    run_or_tell(common, args, Some(lane)).await
+}
+
 /// `impresario run`
 pub(crate) async fn run(common: &Common, args: RunArgs) -> Result<Exit, Failed> {
+    run_or_tell(common, args, None).await
+}
+
+/// Tells the root something, or with a lane the very agent that is named.
+async fn run_or_tell(common: &Common, args: RunArgs, lane: Option<Lane>) -> Result<Exit, Failed> {
     if args.fork && args.resume.is_none() && !args.continue_last {
         return Err(Failed::usage("--fork needs --resume ID or --continue: a copy of what?"));
     }
@@ -91,17 +127,20 @@ pub(crate) async fn run(common: &Common, args: RunArgs) -> Result<Exit, Failed> 
     let mut dir = home::work_dir(common)?;
     let store = if args.ephemeral { backend::memory() } else { backend::store(&home)? };
     let asked_for = if args.continue_last { Some("@last") } else { args.resume.as_deref() };
+    let mut whom = None;
     let resume = match asked_for {
         None => None,
         Some(id) => {
-            let found = match args.fork {
+            let found = match args.fork || lane.is_some() {
                 true => find::session(&store, id, &dir).await?,
                 false => find::root(&store, id, &dir).await?,
             };
             if let (None, Some(cwd)) = (&common.dir, &found.new.header.cwd) {
                 dir = home::work_dir(&Common { dir: Some(cwd.into()), ..common.clone() })?;
             }
-            Some(found.id().clone())
+            whom = lane.map(|lane| (found.id().clone(), lane));
+            let root = if whom.is_some() { &found.new.root } else { found.id() };
+            Some(root.clone())
         }
     };
     let boundary = match (args.at, args.last_turns) {
@@ -129,6 +168,7 @@ pub(crate) async fn run(common: &Common, args: RunArgs) -> Result<Exit, Failed> 
         choice,
         store,
         resume,
+        whom,
         fork: args.fork.then_some(boundary),
         asks: on_terminal,
         style,
@@ -303,9 +343,10 @@ impl Job {
         };
         let root = handle.id().clone();
         came.root = Some(root.clone());
-        if let Err(error) = handle.followup(&self.prompt).await {
-            return Came { failure: Some(error.into()), ..came };
-        }
+        let handle = match self.tell(runtime, handle).await {
+            Ok(handle) => handle,
+            Err(error) => return Came { failure: Some(error.into()), ..came },
+        };
         tokio::select! {
             rest = runtime.quiesce(&root) => came.take(rest),
             stop = reason(signals, closed, self.timeout) => {
@@ -331,6 +372,20 @@ impl Job {
             (Some(id), None) => runtime.open(id, self.spec.clone()).await,
             (None, _) => runtime.spawn(self.spec.clone()).await,
         }
+    }
+
+    /// Tells whoever is meant what to do.
+    async fn tell(&self, runtime: &Runtime, root: AgentHandle) -> impresario::Result<AgentHandle> {
+        let Some((whom, lane)) = &self.whom else {
+            root.followup(&self.prompt).await?;
+            return Ok(root);
+        };
+        let handle = runtime.wake(whom).await?;
+        match lane {
+            Lane::NextTurn => handle.followup(&self.prompt).await?,
+            Lane::NextStep => handle.steer(&self.prompt).await?,
+        };
+        Ok(handle)
     }
 
     async fn stop(&self, runtime: &Runtime, root: &AgentId, stop: Stop, signals: &mut Signals, came: &mut Came) {

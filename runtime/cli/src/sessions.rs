@@ -18,7 +18,7 @@ mod export;
 pub(crate) mod find;
 mod list;
 mod show;
-mod transcript;
+pub(crate) mod transcript;
 pub(crate) mod tree;
 mod verify;
 
@@ -46,7 +46,17 @@ impl Archive {
     pub(crate) fn open(common: &Common) -> Result<Self, Failed> {
         let home = Home::of(common)?;
         let store = backend::stored(&home)?.unwrap_or_else(backend::memory);
-        Ok(Self { store, is_live: backend::is_held(&home) })
+        Ok(Self { store, is_live: backend::holder(&home).is_some() })
+    }
+
+    /// The store.
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Whether a process writes to it now.
+    pub(crate) fn is_live(&self) -> bool {
+        self.is_live
     }
 
     /// All of the tree of `root`, parents before children.
@@ -71,7 +81,7 @@ impl Archive {
     }
 
     /// How far a session is, in a word or a few.
-    fn state(&self, session: &SessionInfo) -> &'static str {
+    pub(crate) fn state(&self, session: &SessionInfo) -> &'static str {
         match (session.head.state, session.head.outcome) {
             (TurnState::Open, _) if self.is_live => "running",
             (TurnState::Open, _) => "crashed (not closed yet)",

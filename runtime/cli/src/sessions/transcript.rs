@@ -45,7 +45,7 @@ pub(super) enum Entry {
 
 /// What a log tells.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Transcript {
+pub(crate) struct Transcript {
     /// In order.
     pub(super) entries: Vec<Entry>,
     /// `provider:model` of the last request.
@@ -56,14 +56,14 @@ pub(super) struct Transcript {
 
 impl Transcript {
     /// Folds the events from the `inherited`th on.
-    pub(super) fn of(events: &[Arc<Event>], inherited: u64) -> Self {
+    pub(crate) fn of(events: &[Arc<Event>], inherited: u64) -> Self {
         let mut transcript = Self::default();
         events.iter().filter(|event| event.seq.0 >= inherited).for_each(|event| transcript.fold(event));
         transcript
     }
 
     /// The last text that the agent said.
-    pub(super) fn last(&self) -> Option<&str> {
+    pub(crate) fn last(&self) -> Option<&str> {
         self.entries.iter().rev().find_map(|entry| match entry {
             Entry::Answered(text) => Some(text.as_str()),
             _ => None,
