@@ -119,3 +119,80 @@ fn three_live_forks_ask_with_the_bytes_of_their_parents_request() {
         assert_eq!(fork["messages"][0]["role"], "system");
     }
 }
+
+/// A root that starts so many children in the background and then waits for them as `wait` says.
+fn script(place: &Place, children: &str, wait: &str) -> std::path::PathBuf {
+    let script = format!(
+        r#"
+[[rule]]
+contains = "begin"
+step = 1
+calls = [{children}]
+
+[[rule]]
+contains = "begin"
+step = 2
+calls = [{{ name = "wait_agents", arguments = {wait} }}]
+
+[[rule]]
+contains = "begin"
+text = "{{{{result 0}}}}"
+
+[[rule]]
+contains = "be slow"
+text = "never"
+latency_ms = 3600000
+
+[[rule]]
+text = "done"
+"#
+    );
+    let path = place.dir().join("script.toml");
+    std::fs::write(&path, script).expect("a script");
+    path
+}
+
+#[test]
+fn a_race_of_ten_closes_nine_streams_at_the_server() {
+    let place = Place::new();
+    let child = |n: u32| {
+        let prompt = if n == 6 { "be quick" } else { "be slow" };
+        format!(r#"{{ name = "subagent", arguments = {{ prompt = "{prompt}", label = "c{n}", background = true }} }},"#)
+    };
+    let children: String = (0..10).map(child).collect();
+    let mock = Mock::scripted(&place, &script(&place, &children, r#"{ until = "first_success", stop_rest = true }"#));
+    place.ok(&["run", "begin", "--base-url", &mock.base_url(), "-m", "openai:any"]);
+    let tree = place.tree();
+    assert_eq!(tree.iter().filter(|line| line.contains("cancelled")).count(), 9, "{tree:#?}");
+    assert!(tree.iter().any(|line| line.contains("c6") && line.contains("completed")), "{tree:#?}");
+    mock.wait("nobody streams any more", |stats| stats["open_streams"] == 0);
+    let stats = mock.stats();
+    // Those that had not asked yet when the race was over never did.
+    let aborted = stats["aborted_streams"].as_u64().expect("a number");
+    assert!((1..=9).contains(&aborted), "{stats}");
+    assert_eq!(stats["requests"], stats["completed_streams"].as_u64().expect("a number") + aborted, "{stats}");
+    place.verify();
+}
+
+#[test]
+fn two_hundred_in_the_background_that_end_while_their_parent_waits_are_told_of_once_each() {
+    let place = Place::new();
+    let child = r#"{ name = "subagent", arguments = { prompt = "go", background = true } },"#;
+    let mock = Mock::scripted(&place, &script(&place, &child.repeat(200), "{}"));
+    let args = ["run", "begin", "--base-url", &mock.base_url(), "-m", "openai:any", "-j", "64"];
+    place.ok(&args);
+    let log = place.ok(&["sessions", "export", "@last"]).out;
+    let tree: Vec<String> =
+        place.tree().iter().skip(1).map(|line| line.split(' ').next_back().unwrap_or_default().into()).collect();
+    assert_eq!(tree.len(), 200);
+    // Shown to the model as a message or in the answer of the wait, and never in both.
+    let shown: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let is_shown = |event: &&Value| matches!(event["type"].as_str(), Some("user/message" | "tool/result"));
+    let shown: String = shown.iter().filter(is_shown).map(Value::to_string).collect();
+    for child in &tree {
+        let as_message = shown.matches(&format!("completed · agent {child}]")).count();
+        let in_answer = shown.matches(&format!(r#"{{\"agent\":\"{child}\",\"outcome\":\"completed\""#)).count();
+        assert_eq!(as_message + in_answer, 1, "{child}");
+    }
+    place.verify();
+}
