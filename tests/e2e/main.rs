@@ -11,3 +11,4 @@ mod json;
 mod kit;
 mod outputs;
 mod todo;
+mod worktrees;

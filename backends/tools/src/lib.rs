@@ -23,6 +23,7 @@ mod smallest;
 mod todo;
 mod todo_guard;
 mod walk;
+mod worktrees;
 mod write_file;
 
 pub use edit_file::EditFile;
@@ -33,6 +34,7 @@ pub use search::Search;
 pub use shell::Bash;
 pub use todo::TodoWrite;
 pub use todo_guard::TodoGuard;
+pub use worktrees::GitWorktrees;
 pub use write_file::WriteFile;
 
 /// Derives the schema of a tool's input.

@@ -6,6 +6,7 @@ mod funds;
 mod judge;
 mod observe;
 mod work;
+mod workspace;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use impresario_kernel::{
     Agent, AgentId, Boundary, CallId, CallKey, CallReport, Cause, ChargeId, Failure, Fork, HookAsked, Input, Judgement,
     Message, MessageId, Millis, NoFork, Outcome, Refused, RunKey, Seq, Want,
 };
-use impresario_seams::NewSession;
+use impresario_seams::{NewSession, Workspace};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -81,6 +82,10 @@ pub(crate) enum AgentMessage {
     CallJudged { call: CallKey },
     /// Hooks have looked at a child's answer.
     AnswerReviewed { call: CallKey, settled: Settled, wakes: bool, report: Box<CallReport> },
+    /// A workspace for a child is there, or cannot be had.
+    WorkspaceOpened { call: CallKey, opened: Result<Workspace, String>, is_again: bool },
+    /// What the turn has left in the agent's own workspace.
+    WorkspaceSeen { outcome: Arc<Outcome>, left: Arc<str> },
     /// Hooks have answered.
     Judged { asked: HookAsked, judgement: Judgement },
     /// A wait for children is over.
@@ -129,6 +134,10 @@ pub(crate) struct AgentState {
     cancels: HashMap<CallKey, CancellationToken>,
     /// Calls for other agents that hooks still judge.
     judging: BTreeSet<CallKey>,
+    /// Workspaces for children on their way.
+    opening: BTreeMap<CallKey, Task>,
+    /// Set while it is looked at what a turn has left in the agent's own workspace.
+    looking: Option<Task>,
     /// Children's answers that hooks look at.
     reviews: BTreeMap<CallKey, Task>,
     buffers: HashMap<RunKey, Arc<ChunkBuffer>>,
@@ -180,6 +189,8 @@ impl Actor for AgentActor {
             reconciled: None,
             cancels: HashMap::new(),
             judging: BTreeSet::new(),
+            opening: BTreeMap::new(),
+            looking: None,
             reviews: BTreeMap::new(),
             buffers: HashMap::new(),
             effects: VecDeque::new(),
@@ -278,6 +289,10 @@ impl AgentState {
                 self.reviews.remove(&call);
                 self.child_answered(Some((call, *report)), settled, wakes);
             }
+            AgentMessage::WorkspaceOpened { call, opened, is_again } => {
+                self.workspace_opened(myself, call, opened, is_again);
+            }
+            AgentMessage::WorkspaceSeen { outcome, left } => self.workspace_seen(outcome, left),
             AgentMessage::Judged { asked, judgement } => {
                 self.input(Input::Judged { asked, judgement, dice: self.shared.chance.roll() })
             }
@@ -392,6 +407,7 @@ impl AgentState {
         let at_rest = self.agent.is_at_rest()
             && self.durable >= self.agent.log().next_seq()
             && self.effects.is_empty()
+            && self.looking.is_none()
             && self.slot == SlotState::None;
         if at_rest {
             let outcome = self.agent.outcome().cloned();

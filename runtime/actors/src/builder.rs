@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use impresario_seams::{Approver, Hook, Model, Store, Tool};
+use impresario_seams::{Approver, Hook, Model, Store, Tool, Workspaces};
 
 use crate::address::Address;
 use crate::chance::Chance;
@@ -26,6 +26,7 @@ pub struct RuntimeBuilder {
     models: Vec<Arc<dyn Model>>,
     tools: Vec<Arc<dyn Tool>>,
     approver: Option<Arc<dyn Approver>>,
+    workspaces: Option<Arc<dyn Workspaces>>,
     hooks: Vec<Arc<dyn Hook>>,
     limits: Limits,
     prices: PriceTable,
@@ -36,7 +37,7 @@ impl RuntimeBuilder {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         let (models, tools, hooks) = (vec![], vec![], vec![]);
         let (limits, prices) = (Limits::default(), PriceTable::default());
-        Self { store, models, tools, approver: None, hooks, limits, prices, seed: None }
+        Self { store, models, tools, approver: None, workspaces: None, hooks, limits, prices, seed: None }
     }
 
     /// Adds a provider.
@@ -64,6 +65,12 @@ impl RuntimeBuilder {
     /// Says who answers questions; without anybody they are answered no.
     pub fn approver(mut self, approver: impl Approver) -> Self {
         self.approver = Some(Arc::new(approver));
+        self
+    }
+
+    /// Says how subagents that ask for a workspace of their own get one; without it they are refused.
+    pub fn workspaces(mut self, workspaces: impl Workspaces) -> Self {
+        self.workspaces = Some(Arc::new(workspaces));
         self
     }
 
@@ -119,6 +126,7 @@ impl RuntimeBuilder {
             models,
             tools: self.tools,
             approver: self.approver,
+            workspaces: self.workspaces,
             hooks: self.hooks,
             limits: self.limits,
             prices: self.prices,

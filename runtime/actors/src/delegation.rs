@@ -99,6 +99,9 @@ fn subagent_parameters() -> Value {
             "context": {"type": "string", "enum": ["fresh", "fork"], "description": "Default: fresh."},
             "background": {"type": "boolean", "description": "Go on meanwhile. Default: false."},
             "tools": {"type": "array", "items": {"type": "string"}, "description": "Only these of your tools."},
+            "isolation": {"type": "string", "enum": ["none", "worktree"],
+                "description": "worktree: it works in a git worktree of its own, which stays if it changes something. \
+                    Default: none, your folder."},
             "output_schema": {"type": "object", "description": "A JSON Schema that its answer must fit. Default: none."},
             "may_spawn": {"type": "integer", "minimum": 0, "description": "How many subagents it may have. Default: 0."},
             "budget": {"type": "object", "description": "What it and its subagents may spend, out of what you may. \
@@ -149,11 +152,24 @@ pub(crate) struct SubagentArgs {
     #[serde(default)]
     pub(crate) tools: Option<Vec<String>>,
     #[serde(default)]
+    pub(crate) isolation: Isolation,
+    #[serde(default)]
     pub(crate) output_schema: Option<Value>,
     #[serde(default)]
     may_spawn: Option<u32>,
     #[serde(default)]
     budget: BudgetArgs,
+}
+
+/// Where a child works.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Isolation {
+    /// In the folder of its parent.
+    #[default]
+    None,
+    /// In a worktree of its own.
+    Worktree,
 }
 
 /// What a child may spend.
@@ -266,6 +282,8 @@ pub(crate) struct Settled {
     pub(crate) child: AgentId,
     pub(crate) path: AgentPath,
     pub(crate) outcome: Arc<Outcome>,
+    /// What it has left in a workspace of its own.
+    pub(crate) left: Option<Arc<str>>,
 }
 
 impl Settled {
@@ -278,7 +296,8 @@ impl Settled {
     fn text(&self, bytes_max: usize) -> String {
         let (why, text) = (self.outcome.why(), self.clipped(bytes_max));
         let head = format!("[{} {} · agent {}]", self.path, self.outcome.kind, self.child);
-        [head, why, text].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
+        let left = self.left.as_deref().unwrap_or_default().to_owned();
+        [head, why, text, left].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
     }
 
     /// At most so many bytes of the answer; says how much is missing, and how it is read.
@@ -328,6 +347,9 @@ impl Settled {
         } else {
             entry["note"] = "you were told its answer before".into();
         }
+        if let Some(left) = &self.left {
+            entry["workspace"] = (&**left).into();
+        }
         if self.is_error() {
             entry["why"] = self.outcome.why().into();
         }
@@ -361,7 +383,7 @@ mod tests {
         let text: Arc<str> = "ä".repeat(10).into();
         let (kind, end) = (OutcomeKind::Completed, impresario_kernel::TurnEnd::Completed);
         let outcome = Outcome { turn: 1, kind, end, text: Arc::clone(&text), output: None, spent: Default::default() };
-        let settled = Settled { child: "c".into(), path: AgentPath::root(), outcome: outcome.into() };
+        let settled = Settled { child: "c".into(), path: AgentPath::root(), outcome: outcome.into(), left: None };
         assert_eq!(settled.clipped(20), *text);
         let cut = "ää\n[… 16 more bytes: read_artifact {\"artifact\": \"c\", \"from_byte\": 4}]";
         assert_eq!(settled.clipped(5), cut);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use impresario_kernel::event::{Authority, Birth, Context, RequestConfig, RequestHeader, ToolSchema, Tools};
 use impresario_kernel::{Access, AgentId, AgentPath, Budget, Overlap, RestartPolicy, RetryPolicy, Spec, TurnLimits};
+use impresario_seams::Workspace;
 use serde_json::Map;
 
 use crate::delegation::{self, FINAL_OUTPUT, SUBAGENT, SubagentArgs};
@@ -72,6 +73,7 @@ impl Profile {
                 tools: tools.iter().map(|schema| schema.name.clone()).collect(),
                 may_spawn: None,
             },
+            workspace: None,
             output_schema: spec.output.as_ref().map(OutputSchema::schema),
         };
         let header = RequestHeader { config, system, tools: Some(Tools::Schemas(tools)), rest: Map::new() };
@@ -102,7 +104,7 @@ impl Profile {
         path: AgentPath,
         parent: AgentId,
         args: &SubagentArgs,
-        output: Option<OutputSchema>,
+        (output, workspace): (Option<OutputSchema>, Option<Workspace>),
     ) -> Self {
         let depth = self.birth.depth + 1;
         let may_spawn = args.may_spawn().min(self.birth.authority.may_spawn.unwrap_or(u32::MAX));
@@ -119,13 +121,20 @@ impl Profile {
             Context::Fork => Arc::clone(&self.spec.header),
             Context::Fresh => Arc::new(narrowed(&self.spec.header, &tools)),
         };
+        let dir = workspace.as_ref().map_or_else(|| self.dir.clone(), |workspace| workspace.dir.clone());
         let birth = Birth {
             root: self.birth.root.clone(),
             parent: Some(parent),
             path: path.clone(),
             depth,
             context: args.context,
-            authority: Authority { tools, may_spawn: Some(may_spawn), ..self.birth.authority.clone() },
+            authority: Authority {
+                tools,
+                may_spawn: Some(may_spawn),
+                dir: dir.display().to_string(),
+                ..self.birth.authority.clone()
+            },
+            workspace: workspace.as_ref().map(|workspace| workspace.root.display().to_string()),
             output_schema: output.as_ref().map(OutputSchema::schema),
         };
         let label = args.purpose().unwrap_or(path.segment()).to_owned();
@@ -134,7 +143,7 @@ impl Profile {
         let spec = Spec { header, context, requires_output: output.is_some(), ..Spec::clone(&self.spec) };
         let spec = Arc::new(spec);
         let is_budgeted = self.is_budgeted || args.budget().is_some();
-        Self { spec, birth, label, output, is_budgeted, ..self.clone() }
+        Self { spec, birth, label, dir, output, is_budgeted, ..self.clone() }
     }
 
     /// That of an agent which is only stored, in a tree whose root is made of `root`: what it was born with, on the root's

@@ -265,7 +265,7 @@ fn deliver(shared: &Shared, tree: &Tree, patients: &mut [Patient]) -> Vec<Fact> 
         if tree.is_delivered(&child, turn) {
             continue;
         }
-        let settled = Settled { child: child.clone(), path, outcome };
+        let settled = Settled { child: child.clone(), path, outcome, left: None };
         let Some(above) = patients.iter_mut().find(|patient| *patient.info.id() == parent) else { continue };
         let message = settled.notice(bytes_max);
         above.tell(shared, Input::Deliver { lane: Lane::NextStep, wakes: false, message });

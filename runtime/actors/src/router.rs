@@ -129,6 +129,11 @@ impl Router {
         }
     }
 
+    /// The workspaces of those who are here.
+    pub(crate) fn workspaces(&self) -> Vec<String> {
+        self.slots.iter().filter_map(|slot| slot.profile.birth.workspace.clone()).collect()
+    }
+
     /// Everybody who has an actor.
     pub(crate) fn actors(&self) -> Vec<ActorRef<AgentMessage>> {
         self.slots.iter().map(|slot| slot.actor.clone()).collect()

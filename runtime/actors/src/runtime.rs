@@ -151,15 +151,27 @@ impl Runtime {
         quiesce(&self.shared, top).await
     }
 
-    /// Ends what runs (within 30 s), writes what is still to be written and ends the actors.
+    /// Ends what runs (within 30 s), takes workspaces away in which nothing was changed, writes what is still to be written and ends the actors.
     pub async fn shutdown(self) -> Result<(), Error> {
         let roots: Vec<AgentId> = self.shared.roots().keys().cloned().collect();
         let stops = roots.iter().map(|root| self.stop(root, Cause::Disposed, DRAIN));
         futures::future::join_all(stops).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         self.shared.journal.flush().await.map_err(|_| Error::Closed)??;
+        self.close_workspaces().await;
         self.shared.close();
         let stopped = self.root.stop_and_wait(Some("shutdown".into()), Some(DRAIN)).await;
         stopped.map_err(|_| Error::Closed)
+    }
+
+    /// Takes away what was not used.
+    async fn close_workspaces(&self) {
+        let Some(workspaces) = &self.shared.workspaces else { return };
+        // One after another: they may lock what they share.
+        for root in self.shared.router.workspaces() {
+            if let Err(why) = workspaces.close(root.clone().into()).await {
+                tracing::warn!(root, why, "a workspace is left");
+            }
+        }
     }
 
     /// Ends the actor of an agent as a panic would: for tests of what follows.

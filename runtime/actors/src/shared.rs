@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use impresario_kernel::AgentId;
-use impresario_seams::{Approver, Hook, Lease, Model, Store, Tool};
+use impresario_seams::{Approver, Hook, Lease, Model, Store, Tool, Workspaces};
 
 use crate::address::Address;
 use crate::capacity::LiveLimits;
@@ -26,6 +26,7 @@ pub(crate) struct Shared {
     /// In the order in which a model is offered them.
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     pub(crate) approver: Option<Arc<dyn Approver>>,
+    pub(crate) workspaces: Option<Arc<dyn Workspaces>>,
     /// In the order in which they are asked, before those of an agent's own.
     pub(crate) hooks: Vec<Arc<dyn Hook>>,
     pub(crate) limits: Limits,

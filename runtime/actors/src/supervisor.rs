@@ -19,7 +19,7 @@ use impresario_kernel::admission::Applicant;
 use impresario_kernel::{
     Agent, AgentId, AgentPath, CallId, CallKey, CallReport, Cause, ChargeId, Fork, Funds, Outcome, OutcomeKind, Seq,
 };
-use impresario_seams::{Observed, StoreError};
+use impresario_seams::{Observed, StoreError, Workspace};
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
@@ -73,7 +73,8 @@ pub(crate) enum SupervisorMessage {
     /// An agent has nothing to do, having handled so many messages; or it has (`None`).
     AgentRests { agent: AgentId, handled: Option<u64>, unread: usize },
     /// A turn ended, durably.
-    TurnEnded { agent: AgentId, outcome: Arc<Outcome> },
+    /// With what it has left in a workspace of its own.
+    TurnEnded { agent: AgentId, outcome: Arc<Outcome>, left: Option<Arc<str>> },
     /// The outcome of a child is durable in its parent's log.
     Delivered { child: AgentId, turn: u32 },
     /// An agent waits for children.
@@ -133,6 +134,7 @@ pub(crate) struct Spawn {
     pub(crate) call_id: CallId,
     pub(crate) args: SubagentArgs,
     pub(crate) output: Option<OutputSchema>,
+    pub(crate) workspace: Option<Workspace>,
     pub(crate) profile: Arc<Profile>,
     /// The parent as it is: what a fork shares.
     pub(crate) prefix: Agent,
@@ -257,7 +259,9 @@ impl SupervisorState {
             }
             SupervisorMessage::ReturnSlot { agent } => self.return_slot(&agent),
             SupervisorMessage::AgentRests { agent, handled, unread } => self.agent_rests(&agent, handled, unread),
-            SupervisorMessage::TurnEnded { agent, outcome } => {
+            SupervisorMessage::TurnEnded { agent, outcome, left } => {
+                let entry = self.tree_of(&agent).and_then(|tree| tree.agents.get_mut(&agent));
+                entry.into_iter().for_each(|entry| entry.left.clone_from(&left));
                 // What a repair closes is not an end of its own.
                 let ended = self.tree_of(&agent).filter(|_| outcome.kind != OutcomeKind::Crashed);
                 ended.into_iter().for_each(|tree| tree.forget_panics(&agent));

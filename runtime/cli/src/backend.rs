@@ -8,6 +8,7 @@ use impresario::models::openai::{OpenAiModel, OpenAiOptions};
 use impresario::models::scripted::ScriptedModel;
 use impresario::seams::{Hook, Model, Store, Tool};
 use impresario::stores::{MemoryStore, SqliteStore};
+use impresario::tools::GitWorktrees;
 
 use crate::failed::Failed;
 use crate::home::Home;
@@ -57,6 +58,11 @@ pub(crate) fn examine(path: &Path) -> Result<(u64, Vec<String>), Failed> {
 /// Every tool.
 pub(crate) fn tools() -> Vec<Arc<dyn Tool>> {
     impresario::tools::all()
+}
+
+/// Worktrees for agents that ask for one, in `home`.
+pub(crate) fn worktrees(home: &Home) -> GitWorktrees {
+    GitWorktrees::new(home.dir().join("worktrees"))
 }
 
 /// The hooks of every run.

@@ -135,7 +135,10 @@ async fn run_or_tell(common: &Common, args: RunArgs, lane: Option<Lane>) -> Resu
                 true => find::session(&store, id, &dir).await?,
                 false => find::root(&store, id, &dir).await?,
             };
-            if let (None, Some(cwd)) = (&common.dir, &found.new.header.cwd) {
+            // A child may work elsewhere than its root.
+            let root = store.info(found.new.root.clone()).await?.filter(|_| lane.is_some());
+            let cwd = root.map_or_else(|| found.new.header.cwd.clone(), |root| root.new.header.cwd);
+            if let (None, Some(cwd)) = (&common.dir, &cwd) {
                 dir = home::work_dir(&Common { dir: Some(cwd.into()), ..common.clone() })?;
             }
             whom = lane.map(|lane| (found.id().clone(), lane));
@@ -331,6 +334,10 @@ impl Job {
             .hooks(backend::hooks())
             .limits(self.limits.clone())
             .prices(self.prices.clone());
+        let runtime = match &self.kept {
+            Some(home) => runtime.workspaces(backend::worktrees(home)),
+            None => runtime,
+        };
         Ok(if asks { runtime.approver(TerminalApprover::default()) } else { runtime })
     }
 

@@ -624,6 +624,9 @@ pub struct Birth {
     pub context: Context,
     /// What it may do.
     pub authority: Authority,
+    /// The workspace of its own that its folder is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
     /// The JSON Schema of what each of its turns is to come out with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Arc<Value>>,

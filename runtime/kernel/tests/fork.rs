@@ -22,6 +22,7 @@ fn birth(path: AgentPath, parent: Option<&str>) -> Birth {
         path,
         context: Context::Fork,
         authority: Authority { dir: "/".into(), access: Access::Read, tools: vec![], may_spawn: None },
+        workspace: None,
         output_schema: None,
     }
 }

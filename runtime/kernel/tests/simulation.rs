@@ -42,6 +42,7 @@ fn birth() -> Birth {
         depth: 0,
         context: Context::Fresh,
         authority: Authority { dir: "/".into(), access: Access::Read, tools: vec![], may_spawn: None },
+        workspace: None,
         output_schema: None,
     }
 }

@@ -8,6 +8,7 @@ pub mod model;
 pub mod observed;
 pub mod store;
 pub mod tool;
+pub mod workspaces;
 
 pub use approver::{Approver, Question};
 pub use hook::{
@@ -21,3 +22,4 @@ pub use store::{
     Batch, Commit, ForkRef, Head, Lease, NewSession, SessionFilter, SessionInfo, Store, StoreError, TurnState,
 };
 pub use tool::{Overlap, Tool, ToolContext, ToolError, ToolOutput};
+pub use workspaces::{Workspace, Workspaces};

@@ -84,7 +84,7 @@ impl AgentState {
             Effect::TurnEnded(outcome) => {
                 let duration_ms = self.shared.chance.now().0.saturating_sub(self.turn_started.0);
                 self.say(Observed::Ended { outcome: Arc::clone(&outcome), duration_ms });
-                self.shared.supervisor.cast(SupervisorMessage::TurnEnded { agent: self.id.clone(), outcome });
+                self.turn_ended(outcome);
             }
             Effect::Announced(outcome, in_flight) => {
                 let (agent, has_slot) = (self.id.clone(), self.slot == SlotState::Held);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use imbl::OrdSet;
 use imbl::ordset::DiffItem;
 use impresario_kernel::{CallKey, CallReport, Failure, Input, Millis, RunKey, Seq, Want};
-use impresario_seams::{ModelRequest, ModelScope};
+use impresario_seams::{ModelRequest, ModelScope, Workspace};
 use ractor::ActorRef;
 use serde_json::json;
 use tokio_util::task::AbortOnDropHandle;
@@ -106,7 +106,8 @@ impl AgentState {
     pub(super) fn announce(&mut self, myself: &ActorRef<AgentMessage>) {
         let tasks: Vec<Want> = self.tasks.keys().copied().collect();
         let is_delegated = |state: &Self, key: CallKey| {
-            let call = state.agent.call(key).filter(|_| !state.judging.contains(&key));
+            let is_ours = state.judging.contains(&key) || state.opening.contains_key(&key);
+            let call = state.agent.call(key).filter(|_| !is_ours);
             call.is_some_and(|call| delegation::is_delegation(&call.name))
         };
         for want in &tasks {
@@ -239,7 +240,7 @@ impl AgentState {
     fn delegate(&mut self, myself: &ActorRef<AgentMessage>, key: CallKey, is_again: bool) {
         let Some(call) = self.agent.call(key).cloned() else { return };
         let started = match &*call.name {
-            SUBAGENT => self.start_subagent(key, &call.id, &call.arguments, is_again),
+            SUBAGENT => self.start_subagent(myself, key, &call.id, &call.arguments, is_again),
             WAIT_AGENTS => self.start_wait(key, &call.arguments),
             FINAL_OUTPUT => self.give_output(myself, key, &call.arguments),
             name => self.start_manage(key, name, &call.arguments),
@@ -259,12 +260,22 @@ impl AgentState {
 
     fn start_subagent(
         &mut self,
+        myself: &ActorRef<AgentMessage>,
         key: CallKey,
         id: &impresario_kernel::CallId,
         arguments: &str,
         is_again: bool,
     ) -> Result<(), Box<CallReport>> {
         self.may_use(SUBAGENT)?;
+        let (args, _) = self.child_args(arguments)?;
+        if self.opens_workspace(myself, key, &args, is_again)? {
+            return Ok(());
+        }
+        self.ask_for_child(key, id, arguments, None, is_again)
+    }
+
+    /// What a child is to be, if that makes sense.
+    fn child_args(&self, arguments: &str) -> Result<(SubagentArgs, Option<OutputSchema>), Box<CallReport>> {
         let args: SubagentArgs = delegation::parse(SUBAGENT, arguments)?;
         if args.prompt.trim().is_empty() {
             let report = CallReport::failed("ToolArgsError", "INVALID_ARGS", "subagent: `prompt` is empty");
@@ -274,11 +285,24 @@ impl AgentState {
         let output = args.output_schema.clone().map(OutputSchema::json).transpose();
         let output = output
             .map_err(|error| CallReport::failed("ToolArgsError", "INVALID_ARGS", &format!("subagent: {error}")))?;
+        Ok((args, output))
+    }
+
+    /// Asks the supervisor for a child.
+    pub(super) fn ask_for_child(
+        &mut self,
+        key: CallKey,
+        id: &impresario_kernel::CallId,
+        arguments: &str,
+        workspace: Option<Workspace>,
+        is_again: bool,
+    ) -> Result<(), Box<CallReport>> {
+        let (args, output) = self.child_args(arguments)?;
         let (parent, call, call_id) = (self.id.clone(), key, id.clone());
         // A fork costs the same whatever the length of the log: the child shares it.
         let prefix = self.agent.clone();
         let profile = Arc::clone(&self.profile);
-        let spawn = Spawn { parent, call, call_id, args, output, profile, prefix, is_again };
+        let spawn = Spawn { parent, call, call_id, args, output, workspace, profile, prefix, is_again };
         self.shared.supervisor.cast(SupervisorMessage::Spawn(Box::new(spawn)));
         Ok(())
     }
@@ -349,8 +373,9 @@ impl AgentState {
             cancel.cancel();
         }
         let Some(call) = self.agent.call(key) else { return };
-        if self.judging.remove(&key) || !self.tasks.contains_key(&Want::Run(key)) {
-            // Hooks still judged it, its `tool/call` was not durable yet, or it had no slot: nothing was started.
+        if self.judging.remove(&key) || self.opening.remove(&key).is_some() || !self.tasks.contains_key(&Want::Run(key))
+        {
+            // Hooks still judged it, its workspace was not there, its `tool/call` was not durable yet, or it had no slot: nothing was started.
             self.input(Input::CallSettled { call: key, report: pipeline::aborted() });
         } else if delegation::is_delegation(&call.name) {
             let (parent, call) = (self.id.clone(), key);

@@ -7,7 +7,7 @@ use impresario_kernel::tree::{Ask, SpawnRefused, Tree, TreeLimits};
 use impresario_kernel::{
     Agent, AgentId, AgentPath, Block, Budget, CallKey, CallReport, Fork, Input, Lane, Message, Seq,
 };
-use impresario_seams::{Batch, ForkRef, Head, Observed};
+use impresario_seams::{Batch, ForkRef, Head, Observed, Workspace};
 use ractor::ActorRuntime;
 use serde_json::{Map, json};
 use uuid::Uuid;
@@ -84,7 +84,7 @@ impl SupervisorState {
     }
 
     pub(super) fn spawn(&mut self, spawn: Spawn) {
-        let Spawn { parent, call, call_id, args, output, profile, prefix, is_again } = spawn;
+        let Spawn { parent, call, call_id, args, output, workspace, profile, prefix, is_again } = spawn;
         if is_again && let Some(child) = self.child_asked_for(&parent, &call_id) {
             return self.asked_again(&child, &parent, call, args.background);
         }
@@ -108,6 +108,7 @@ impl SupervisorState {
             Ok(reserved) => reserved,
             Err(refused) => {
                 tree.refused += u32::from(refused == SpawnRefused::Stopped);
+                self.close_workspace(workspace);
                 return self.refuse(&parent, call, &refused);
             }
         };
@@ -119,7 +120,7 @@ impl SupervisorState {
         if !args.background {
             tree.answers(&child, &parent, call);
         }
-        let profile = Arc::new(profile.child(&self.shared, path.clone(), parent.clone(), &args, output));
+        let profile = Arc::new(profile.child(&self.shared, path.clone(), parent.clone(), &args, (output, workspace)));
         let (agent, fork) = match args.context {
             Context::Fresh => (Agent::new(Arc::clone(&profile.spec)), None),
             // Its call is being run, so the asking agent can be forked.
@@ -141,6 +142,18 @@ impl SupervisorState {
         }
         if args.background {
             self.tell_started(&child, &path, &parent, call);
+        }
+    }
+
+    /// Nobody will work there.
+    fn close_workspace(&self, workspace: Option<Workspace>) {
+        if let (Some(workspaces), Some(workspace)) = (&self.shared.workspaces, workspace) {
+            let closing = workspaces.close(workspace.root);
+            tokio::spawn(async move {
+                if let Err(why) = closing.await {
+                    tracing::warn!(why, "a workspace is left");
+                }
+            });
         }
     }
 

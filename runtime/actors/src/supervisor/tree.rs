@@ -65,6 +65,8 @@ pub(super) struct Entry {
     pub(super) ask: u64,
     pub(super) unread: usize,
     pub(super) outcome: Option<Arc<Outcome>>,
+    /// What it has left in a workspace of its own.
+    pub(super) left: Option<Arc<str>>,
     /// Whether it has begun another turn behind its outcome.
     pub(super) is_at_it_again: bool,
     /// Whether its parent has been given the outcome as the result of a call.
@@ -147,6 +149,7 @@ impl TreeState {
             ask: 0,
             unread: 0,
             outcome,
+            left: None,
             is_at_it_again: false,
             is_read: !is_live,
         };
@@ -300,7 +303,8 @@ impl TreeState {
     pub(super) fn settled(&self, child: &AgentId) -> Option<Settled> {
         let outcome = self.agents.get(child)?.outcome.clone()?;
         let path = self.tree.node(child)?.path.clone();
-        Some(Settled { child: child.clone(), path, outcome })
+        let left = self.agents.get(child)?.left.clone();
+        Some(Settled { child: child.clone(), path, outcome, left })
     }
 }
 

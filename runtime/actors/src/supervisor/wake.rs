@@ -2,6 +2,7 @@
 //! told how they end.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use impresario_kernel::AgentId;
@@ -13,6 +14,7 @@ use super::{SupervisorMessage, SupervisorState};
 use crate::error::Error;
 use crate::profile::Profile;
 use crate::recovery::Stored;
+use crate::shared::Shared;
 
 /// Somebody who waits until agents are here.
 pub(super) struct Waking {
@@ -32,13 +34,19 @@ impl SupervisorState {
             .iter()
             .filter_map(|id| Some((id.clone(), Arc::clone(&tree.agents.get(id)?.profile.spec))))
             .collect();
+        let root = tree.tree.root().clone();
+        let root_dir = self.shared.roots().get(&root).map(|root| root.dir.clone()).unwrap_or_default();
         for (id, spec) in specs {
             if self.reviving.contains_key(&id) {
                 continue;
             }
             let (shared, myself, woken) = (Arc::clone(&self.shared), self.myself.clone(), id.clone());
+            let dir = root_dir.clone();
             let reader = tokio::spawn(async move {
                 let stored = Box::new(read_back(&shared, &woken, spec).await);
+                if let Ok(stored) = &*stored {
+                    reopen_workspace(&shared, stored, dir).await;
+                }
                 // The runtime may have been shut down meanwhile.
                 let _ = myself.cast(SupervisorMessage::Woken { id: woken, stored });
             });
@@ -90,5 +98,15 @@ impl SupervisorState {
             // Who asked may have left.
             let _ = waking.reply.send(Ok(()));
         }
+    }
+}
+
+/// A workspace in which nothing was changed was taken away.
+async fn reopen_workspace(shared: &Shared, stored: &Stored, dir: PathBuf) {
+    let root = stored.agent.birth().and_then(|birth| birth.workspace.as_ref()).map(PathBuf::from);
+    let (Some(workspaces), Some(root)) = (&shared.workspaces, root.filter(|root| !root.exists())) else { return };
+    let name = root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if let Err(why) = workspaces.open(dir, name).await {
+        tracing::warn!(agent = %stored.info.id(), why, "its workspace is gone");
     }
 }

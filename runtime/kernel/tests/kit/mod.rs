@@ -87,6 +87,7 @@ impl Script {
             depth: 0,
             context: Context::Fresh,
             authority,
+            workspace: None,
             output_schema: None,
         };
         script.tell(Input::Born { birth, descriptor: None, last_turns: None });
