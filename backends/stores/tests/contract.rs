@@ -79,6 +79,23 @@ async fn pages_through_long_logs(store: &dyn Store) {
     assert_eq!(read(store, "long", 2_400).await, events[2_400..]);
 }
 
+/// Whatever a store reads at once, a log may be just as long, or a fork begin just there.
+async fn reads_each_event_once_whatever_the_length(store: &dyn Store) {
+    for len in [1, 2, 99, 100, 127, 128, 255, 256, 499, 500, 511, 512, 513, 1_000, 1_023, 1_024, 1_025, 2_048] {
+        let (name, fork) = (format!("of-{len}"), format!("fork-{len}"));
+        let events: Vec<_> = (0..len).map(mark).collect();
+        commit(store, vec![begin(&name, events.clone())]).await.unwrap();
+        assert_eq!(read(store, &name, 0).await, events, "{len}");
+        assert_eq!(read(store, &name, len - 1).await, events[len as usize - 1..], "{len}");
+        assert_eq!(read(store, &name, len).await, [], "{len}");
+        let until = Some(ForkRef { session: name.as_str().into(), until: Seq(len) });
+        let new = new_session(&fork, Some(&name), until, 2);
+        commit(store, vec![batch(&fork, Some(new), vec![mark(len)])]).await.unwrap();
+        let all: Vec<_> = (0..=len).map(mark).collect();
+        assert_eq!(read(store, &fork, 0).await, all, "{len}");
+    }
+}
+
 async fn a_second_identical_append_is_success(store: &dyn Store) {
     commit(store, vec![begin("twice", vec![mark(0), mark(1)])]).await.unwrap();
     commit(store, vec![begin("twice", vec![mark(0), mark(1), mark(2)])]).await.unwrap();
@@ -172,6 +189,7 @@ async fn keeps_the_contract(store: &dyn Store) {
     reads_back_what_was_written(store).await;
     reads_from_the_middle_of_a_run(store).await;
     pages_through_long_logs(store).await;
+    reads_each_event_once_whatever_the_length(store).await;
     a_second_identical_append_is_success(store).await;
     other_content_and_gaps_are_refused_and_nothing_is_written(store).await;
     forks_share_their_prefix(store).await;

@@ -177,8 +177,8 @@ fn pages(shared: Arc<Shared>, id: AgentId, part: Part) -> BoxStream<'static, Res
 type Line = (Seq, Seq, String);
 
 fn page(shared: &Shared, connection: &Connection, key: i64, at: Seq, until: Seq) -> Result<Vec<Line>, StoreError> {
-    // The first row may begin before `at`: a run of chunks covers many places.
-    let sql = "SELECT seq, next, line FROM events WHERE session = ?1 AND seq < ?3 AND seq >= \
+    // The first row may begin before `at`: a run of chunks covers many places. At the end of a log no row does.
+    let sql = "SELECT seq, next, line FROM events WHERE session = ?1 AND seq < ?3 AND next > ?2 AND seq >= \
                coalesce((SELECT max(seq) FROM events WHERE session = ?1 AND seq <= ?2), ?2) ORDER BY seq LIMIT ?4";
     let rows = connection.prepare_cached(sql).and_then(|mut select| {
         let line = |row: &Row<'_>| {
