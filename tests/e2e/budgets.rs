@@ -93,6 +93,11 @@ fn a_limit_in_dollars_takes_a_price() {
     let prices = prices.display().to_string();
     assert_eq!(place.ok(&[&run[..], &["--prices", &prices]].concat()).out, "hi\n");
     assert!(place.ok(&["tree"]).out.contains("of a budget of $0.50 spent"));
+    let end = place.ok(&[&run[..], &["--prices", &prices, "--json"]].concat()).end();
+    let tokens = |name: &str| end["usage"][name].as_u64().expect("a number");
+    let dollars = (tokens("input_tokens") + 2 * tokens("output_tokens")) as f64 / 1e6;
+    assert_eq!(end["usage"]["cost_usd"].as_f64(), Some(dollars), "{end}");
+    assert_eq!(end["total_usage"]["cost_usd"], end["usage"]["cost_usd"]);
     // The second word costs more than is left when there is nothing.
     let broke = ["run", "[[SAY hi]]", "-m", "scripted:builtin", "--max-cost", "0", "--prices", &prices];
     let said = place.run(&broke);

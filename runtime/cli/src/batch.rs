@@ -71,7 +71,7 @@ pub(crate) async fn batch(common: &Common, args: BatchArgs) -> Result<Exit, Fail
         models.push(backend::model(choice)?);
     }
     let builder = Runtime::builder(store).models(models).tools(backend::tools()).hooks(backend::hooks());
-    let runtime = builder.limits(limits(&args)).prices(prices).build().await?;
+    let runtime = builder.limits(limits(&args)).prices(prices.clone()).build().await?;
     let mut run = Run {
         runtime: &runtime,
         timeout: args.timeout_per_task,
@@ -79,6 +79,7 @@ pub(crate) async fn batch(common: &Common, args: BatchArgs) -> Result<Exit, Fail
         quiet: common.quiet,
         paint: Paint::of(common.color, Stream::Err),
         total: jobs.len(),
+        prices: prices.clone(),
         counts: BTreeMap::new(),
         spent: Spent::default(),
         ended: 0,
@@ -236,6 +237,7 @@ struct Run<'a> {
     quiet: bool,
     paint: Paint,
     total: usize,
+    prices: PriceTable,
     counts: BTreeMap<OutcomeKind, usize>,
     spent: Spent,
     /// How many have a result.
@@ -287,7 +289,8 @@ impl Run<'_> {
             return Ok(());
         }
         let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let line = task_line(self.ended as u64, &root, &outcome, ms, (&job.task.id, &job.task.hash));
+        let price = self.prices.price(&job.spec.provider, &job.spec.model);
+        let line = task_line(self.ended as u64, &root, &outcome, ms, (&job.task.id, &job.task.hash), price);
         results.add(&line.map_err(|error| Failed::io("write a result", &error))?)?;
         self.ended += 1;
         *self.counts.entry(outcome.kind).or_default() += 1;
@@ -377,7 +380,7 @@ fn say_the_end(
     if common.json {
         let end = json!({
             "v": 1, "type": "batch.ended", "outcomes": outcomes, "skipped": skipped, "without_result": unstarted,
-            "usage": usage(spent), "output": args.output.display().to_string(),
+            "usage": usage(spent, None), "output": args.output.display().to_string(),
         });
         print::answer(&format!("{end}\n"))?;
     }

@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use impresario::kernel::{Access, AgentId, Budget, Outcome, OutcomeKind, Spent};
-use impresario::{Limits, Receipt, Seen, Subscription};
+use impresario::kernel::{Access, AgentId, Budget, Outcome, OutcomeKind, Resource, Spent};
+use impresario::{Limits, Price, Receipt, Seen, Subscription};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Duration, MissedTickBehavior};
@@ -123,6 +123,8 @@ pub(crate) struct Style {
     pub(crate) quiet: bool,
     /// Whether the answer goes to a file and not to stdout.
     pub(crate) to_file: bool,
+    /// What the model costs, if that is known.
+    pub(crate) price: Option<Price>,
     /// Colours of stderr.
     pub(crate) paint: Paint,
 }
@@ -186,7 +188,7 @@ enum Progress {
 impl Display {
     fn new(style: Style, closed: oneshot::Sender<()>) -> Self {
         let out = match () {
-            () if style.json => Out::Json(JsonLines::new(style.deltas)),
+            () if style.json => Out::Json(JsonLines::new(style.deltas, style.price)),
             () if style.to_file => Out::Last,
             () if Stream::Out.is_terminal() => Out::Stream(Streamed::default()),
             () => Out::Last,
@@ -333,6 +335,8 @@ impl Display {
                 spent = outcome.spent;
             }
             parts.push(figures::tokens(&spent));
+            let cost = figures::cost(&spent, self.style.price);
+            parts.extend(cost.map(|micro_usd| Resource::MicroUsd.show(micro_usd)));
         }
         parts.push(figures::span(ending.duration_ms));
         if let Some(root) = &ending.root {

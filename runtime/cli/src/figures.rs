@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use impresario::Price;
 use impresario::kernel::{Millis, Spent};
 
 /// Now.
@@ -69,6 +70,13 @@ pub(crate) fn tokens(spent: &Spent) -> String {
         return "? tokens".into();
     }
     format!("{} tokens", count(spent.tokens()))
+}
+
+/// What it has cost, in millionths of a dollar, if the price is known and the provider has told all.
+pub(crate) fn cost(spent: &Spent, price: Option<Price>) -> Option<u64> {
+    let price = price.filter(|_| spent.unmetered_calls == 0)?;
+    let fresh = spent.input_tokens.saturating_sub(spent.cached_input_tokens);
+    Some(price.micro_usd(fresh, spent.cached_input_tokens, spent.output_tokens))
 }
 
 /// `1 agent`, `2 agents`

@@ -124,6 +124,7 @@ async fn run_or_tell(common: &Common, args: RunArgs, lane: Option<Lane>) -> Resu
     let budget = args.spend.budget()?;
     let prices = args.spend.prices(&home)?;
     args.spend.check(&prices, budget.as_ref(), &choice, &home)?;
+    let price = prices.price(&choice.provider, &choice.model);
     let mut dir = home::work_dir(common)?;
     let store = if args.ephemeral { backend::memory() } else { backend::store(&home)? };
     let asked_for = if args.continue_last { Some("@last") } else { args.resume.as_deref() };
@@ -174,7 +175,7 @@ async fn run_or_tell(common: &Common, args: RunArgs, lane: Option<Lane>) -> Resu
         whom,
         fork: args.fork.then_some(boundary),
         asks: on_terminal,
-        style,
+        style: Style { price, ..style },
         output,
         kept: (!args.ephemeral).then_some(home),
         is_demo: false,
@@ -210,6 +211,7 @@ fn style(common: &Common, args: &OutputArgs, to_file: bool) -> Result<Style, Fai
         deltas: args.deltas,
         quiet: common.quiet,
         to_file,
+        price: None,
         paint: Paint::of(common.color, Stream::Err),
     })
 }

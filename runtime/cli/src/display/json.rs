@@ -2,9 +2,9 @@
 
 use std::io;
 
-use impresario::Seen;
 use impresario::kernel::{AgentId, AgentPath, Outcome, OutcomeKind, Spent, TurnEnd};
 use impresario::seams::{Observed, ObservedEvent};
+use impresario::{Price, Seen};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -38,11 +38,13 @@ struct Line<'a> {
 pub(super) struct JsonLines {
     n: u64,
     deltas: bool,
+    /// Of the model that all use.
+    price: Option<Price>,
 }
 
 impl JsonLines {
-    pub(super) fn new(deltas: bool) -> Self {
-        Self { n: 0, deltas }
+    pub(super) fn new(deltas: bool, price: Option<Price>) -> Self {
+        Self { n: 0, deltas, price }
     }
 
     pub(super) fn started(&mut self, start: &Start) -> io::Result<()> {
@@ -66,7 +68,7 @@ impl JsonLines {
     pub(super) fn show(&mut self, seen: &Seen) -> io::Result<()> {
         match seen {
             Seen::Missed(missed) => self.write("missed", None, json!({ "events": missed })),
-            Seen::Event(event) => match fields(event, self.deltas) {
+            Seen::Event(event) => match fields(event, self.deltas, self.price) {
                 Some((kind, fields)) => self.write(kind, Some(event), fields),
                 None => Ok(()),
             },
@@ -79,7 +81,7 @@ impl JsonLines {
         let own = ending.outcome.as_ref().map(|outcome| outcome.spent);
         let total = if tally.agents().is_empty() { own.unwrap_or_default() } else { tally.spent() };
         let mut fields = match &ending.outcome {
-            Some(outcome) => outcome_fields(outcome, ending.duration_ms),
+            Some(outcome) => outcome_fields(outcome, ending.duration_ms, self.price),
             None => no_outcome(ending.exit, ending.duration_ms),
         };
         if let (Some(failure), Some(fields)) = (&ending.failure, fields.as_object_mut()) {
@@ -89,7 +91,7 @@ impl JsonLines {
             fields.insert("session".into(), ending.root.as_ref().map(AgentId::as_str).into());
             fields.insert("exit_code".into(), ending.exit.code().into());
             fields.insert("children".into(), children.into());
-            fields.insert("total_usage".into(), usage(&total));
+            fields.insert("total_usage".into(), usage(&total, self.price));
         }
         self.write_of("run.ended", figures::rfc3339(figures::now()), ending.root.as_ref(), fields)
     }
@@ -136,8 +138,9 @@ pub(crate) fn task_line(
     outcome: &Outcome,
     duration_ms: u64,
     task: (&str, &str),
+    price: Option<Price>,
 ) -> io::Result<String> {
-    let mut fields = outcome_fields(outcome, duration_ms);
+    let mut fields = outcome_fields(outcome, duration_ms, price);
     fields["session"] = root.as_str().into();
     (fields["task"], fields["task_hash"]) = (task.0.into(), task.1.into());
     let Value::Object(fields) = fields else { return Err(io::ErrorKind::InvalidData.into()) };
@@ -161,10 +164,10 @@ pub(crate) fn only_line(failure: &Failed) -> io::Result<()> {
         hints: Vec::new(),
         drain: false,
     };
-    JsonLines::new(false).ended(&ending, &Tally::default())
+    JsonLines::new(false, None).ended(&ending, &Tally::default())
 }
 
-fn fields(event: &ObservedEvent, deltas: bool) -> Option<(&'static str, Value)> {
+fn fields(event: &ObservedEvent, deltas: bool, price: Option<Price>) -> Option<(&'static str, Value)> {
     Some(match &event.what {
         Observed::Queued { limit, position } => ("agent.queued", json!({ "limit": limit, "position": position })),
         Observed::Started { label, context, model } => {
@@ -192,7 +195,7 @@ fn fields(event: &ObservedEvent, deltas: bool) -> Option<(&'static str, Value)> 
         }
         Observed::Stalled { error } => ("stalled", json!({ "error": error })),
         Observed::Ended { outcome, duration_ms } => {
-            let mut fields = outcome_fields(outcome, *duration_ms);
+            let mut fields = outcome_fields(outcome, *duration_ms, price);
             fields["session"] = event.agent.as_str().into();
             ("agent.ended", fields)
         }
@@ -204,13 +207,13 @@ fn parsed(input: &str) -> Value {
     serde_json::from_str(input).unwrap_or_else(|_| input.into())
 }
 
-fn outcome_fields(outcome: &Outcome, duration_ms: u64) -> Value {
+fn outcome_fields(outcome: &Outcome, duration_ms: u64, price: Option<Price>) -> Value {
     json!({
         "outcome": outcome.kind.as_str(),
         "text": &*outcome.text,
         "output": outcome.output.as_deref(),
         "error": error(outcome),
-        "usage": usage(&outcome.spent),
+        "usage": usage(&outcome.spent, price),
         "duration_ms": duration_ms,
         "turns": outcome.turn,
     })
@@ -229,7 +232,7 @@ fn no_outcome(exit: Exit, duration_ms: u64) -> Value {
         "text": "",
         "output": null,
         "error": null,
-        "usage": usage(&Spent::default()),
+        "usage": usage(&Spent::default(), None),
         "duration_ms": duration_ms,
         "turns": 0,
     })
@@ -254,8 +257,8 @@ fn failed(failure: &Failed) -> Value {
     json!({ "code": failure.code, "message": failure.text, "retryable": false, "cause": null })
 }
 
-/// Numbers that the provider did not tell are null.
-pub(crate) fn usage(spent: &Spent) -> Value {
+/// What the provider did not tell is null, and so is the cost of what has no known price.
+pub(crate) fn usage(spent: &Spent, price: Option<Price>) -> Value {
     let told = |n: u64| if spent.is_metered() || spent.model_calls == 0 { Value::from(n) } else { Value::Null };
     json!({
         "input_tokens": told(spent.input_tokens),
@@ -264,7 +267,7 @@ pub(crate) fn usage(spent: &Spent) -> Value {
         "reasoning_tokens": told(spent.reasoning_tokens),
         "model_calls": spent.model_calls,
         "tool_calls": spent.tool_calls,
-        "cost_usd": null,
+        "cost_usd": figures::cost(spent, price).map(|micro_usd| micro_usd as f64 / 1e6),
     })
 }
 
@@ -312,7 +315,7 @@ pub(crate) mod tests {
             Observed::Stalled { error: "full".into() },
             Observed::Ended { outcome: Arc::new(outcome), duration_ms: 9 },
         ];
-        all.into_iter().filter_map(|what| fields(&event(what), true)).collect()
+        all.into_iter().filter_map(|what| fields(&event(what), true, None)).collect()
     }
 
     #[test]
@@ -327,14 +330,14 @@ pub(crate) mod tests {
 
     #[test]
     fn pieces_of_text_come_only_when_asked_for() {
-        assert!(fields(&event(Observed::TextDelta { text: "t".into() }), false).is_none());
+        assert!(fields(&event(Observed::TextDelta { text: "t".into() }), false, None).is_none());
     }
 
     #[test]
     fn unknown_numbers_are_null() {
         let mut spent = Spent::default();
         spent.count_call(None);
-        assert_eq!(usage(&spent)["input_tokens"], Value::Null);
-        assert_eq!(usage(&spent)["model_calls"], 1);
+        assert_eq!(usage(&spent, None)["input_tokens"], Value::Null);
+        assert_eq!(usage(&spent, None)["model_calls"], 1);
     }
 }

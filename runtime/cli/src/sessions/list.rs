@@ -110,7 +110,7 @@ fn json(
         outcome: session.head.outcome.map(|outcome| outcome.as_str()),
         turns: session.head.turns,
         children,
-        usage: usage(spent),
+        usage: usage(spent, None),
         created_at: figures::rfc3339(new.header.created_at),
         updated_at: figures::rfc3339(session.updated_at),
     };

@@ -98,7 +98,7 @@ fn object(archive: &Archive, session: &SessionInfo, told: &Transcript, args: &Sh
         "state": archive.state(session),
         "outcome": session.head.outcome.map(|outcome| outcome.as_str()),
         "turns": session.head.turns,
-        "usage": usage(&session.head.spent),
+        "usage": usage(&session.head.spent, None),
         "created_at": figures::rfc3339(new.header.created_at),
         "updated_at": figures::rfc3339(session.updated_at),
         "text": told.last(),

@@ -90,7 +90,7 @@ fn line(archive: &Archive, session: &SessionInfo, ledger: &Ledger) -> Value {
         "outcome": session.head.outcome.map(|outcome| outcome.as_str()),
         "turns": session.head.turns,
         "duration_ms": took(session),
-        "usage": usage(&session.head.spent),
+        "usage": usage(&session.head.spent, None),
         "budget": ledger.budget(session.id()).map(|budget| json!({"limit": budget, "spent": ledger.spent(session.id())})),
     })
 }
