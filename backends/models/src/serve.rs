@@ -29,8 +29,8 @@ use tokio::sync::watch;
 const REQUEST_MAX: usize = 256 * 1024 * 1024;
 
 /// Serves `model` until `shutdown` is done: `POST /v1/chat/completions`, `GET /v1/models`, `GET /stats`. Answers that
-/// are under way then are broken off. What is asked is added to `record`, if there is one: each request body as it came, a
-/// line each.
+/// are under way then are broken off. What is asked is added to `record`, if there is one: each request body as it came,
+/// a line each.
 ///
 /// # Errors
 /// What the listener says.

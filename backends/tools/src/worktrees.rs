@@ -14,8 +14,9 @@ const LINES_MAX: usize = 40;
 /// The file beside a worktree that says which commit it began with.
 const BEGAN: &str = "began";
 
-/// Gives agents worktrees of the repository that their folder is in, below one folder: `NAME/tree`, detached, at the commit
-/// that is checked out. What is not committed there is not in them. A worktree in which something was changed stays.
+/// Gives agents worktrees of the repository that their folder is in, below one folder: `NAME/tree`, detached, at the
+/// commit that is checked out. What is not committed there is not in them. A worktree in which something was changed
+/// stays.
 #[derive(Clone, Debug)]
 pub struct GitWorktrees {
     under: PathBuf,

@@ -104,9 +104,10 @@ impl AgentHandle {
         Ok(events.iter().filter_map(|event| event.fact.message().cloned()).collect())
     }
 
-    /// Makes a root that goes on from behind the last turn that has ended: it has the whole conversation, the settings and the rights of this agent, an
-    /// id, an inbox and a plan of its own, and nothing that either of them does later concerns the other. The
-    /// conversation is shared and not copied, in memory and in the store: a fork costs the same whatever its length.
+    /// Makes a root that goes on from behind the last turn that has ended: it has the whole conversation up to there, the
+    /// settings and the rights of this agent, an id, an inbox and a plan of its own, and nothing that either of them does
+    /// later concerns the other. The conversation is shared and not copied, in memory and in the store: a fork costs the
+    /// same whatever its length.
     ///
     /// # Errors
     /// As [`AgentHandle::followup`].

@@ -151,7 +151,8 @@ impl Runtime {
         quiesce(&self.shared, top).await
     }
 
-    /// Ends what runs (within 30 s), takes workspaces away in which nothing was changed, writes what is still to be written and ends the actors.
+    /// Ends what runs (within 30 s), writes what is still to be written, takes workspaces away in which nothing was
+    /// changed, and ends the actors.
     pub async fn shutdown(self) -> Result<(), Error> {
         let roots: Vec<AgentId> = self.shared.roots().keys().cloned().collect();
         let stops = roots.iter().map(|root| self.stop(root, Cause::Disposed, DRAIN));

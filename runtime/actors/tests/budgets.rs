@@ -198,6 +198,16 @@ async fn money_takes_a_price() {
     let (root, _) = run(&runtime, spec(budget)).await;
     assert_eq!(home.spent(root.id()).await.micro_usd, 2 * COST * home.calls());
     runtime.shutdown().await.unwrap();
+    // A child's as well.
+    let home = Home::new();
+    let children = vec![json!({"prompt": "work", "budget": {"cost_usd": 1}})];
+    let runtime = home.runtime(parent(children), Limits::default()).await;
+    let unpriced = AgentSpec { model: "unknown".into(), budget: None, ..spec(Budget::default()) };
+    let (root, receipt) = run(&runtime, unpriced).await;
+    let said = root.outcome().await.unwrap().unwrap().text.to_string();
+    assert!(said.contains("price table has none for scripted:unknown; leave `cost_usd` out"), "{said}");
+    assert_eq!(receipt.agents.len(), 1);
+    runtime.shutdown().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -422,7 +422,8 @@ impl Ledger {
             }
         }
         let refills = accounts().flat_map(|account| {
-            let windows = account.limit.windows.iter();
+            // What takes nothing of a thing passes a window that is full of it.
+            let windows = account.limit.windows.iter().filter(|window| amount.of(window.resource) > 0);
             windows.filter_map(|window| account.refills(window, amount.of(window.resource), now))
         });
         let (mut until, mut is_full) = (None, false);
@@ -674,6 +675,9 @@ mod tests {
         let waits = |at| Some(Funding::Waits { until: Some(Millis(at)), lacking: vec![] });
         assert_eq!(spend(&mut ledger, &["b", "root"], 20, 30), waits(1_010));
         assert_eq!(spend(&mut ledger, &["b", "root"], 300, 30), waits(1_020), "alone, when nothing else is in it");
+        let tool = Funds::only(Resource::ToolCalls, 1);
+        let passes = ledger.reserve(&ids(&["b", "root"]), &"call_1.1.0".into(), tool, Millis(30));
+        assert!(matches!(passes, Funding::Granted(_)), "{passes:?}");
         assert_eq!(spend(&mut ledger, &["b", "root"], 20, 1_010), None);
         assert_eq!(spend(&mut ledger, &["b", "root"], 300, 2_010), None);
     }

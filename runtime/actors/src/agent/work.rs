@@ -282,6 +282,10 @@ impl AgentState {
             return Err(Box::new(report));
         }
         self.check_tools(args.tools.as_deref().unwrap_or_default())?;
+        if let Err(error) = self.profile.check_price(&self.shared, args.budget().as_ref()) {
+            let message = format!("subagent: {error}; leave `cost_usd` out");
+            return Err(Box::new(CallReport::failed("ToolArgsError", "INVALID_ARGS", &message)));
+        }
         let output = args.output_schema.clone().map(OutputSchema::json).transpose();
         let output = output
             .map_err(|error| CallReport::failed("ToolArgsError", "INVALID_ARGS", &format!("subagent: {error}")))?;
@@ -375,7 +379,8 @@ impl AgentState {
         let Some(call) = self.agent.call(key) else { return };
         if self.judging.remove(&key) || self.opening.remove(&key).is_some() || !self.tasks.contains_key(&Want::Run(key))
         {
-            // Hooks still judged it, its workspace was not there, its `tool/call` was not durable yet, or it had no slot: nothing was started.
+            // Hooks still judged it, its workspace was not there, its `tool/call` was not durable yet, or it had no slot:
+            // nothing was started.
             self.input(Input::CallSettled { call: key, report: pipeline::aborted() });
         } else if delegation::is_delegation(&call.name) {
             let (parent, call) = (self.id.clone(), key);
