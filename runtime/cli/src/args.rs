@@ -129,20 +129,8 @@ pub(crate) struct DemoArgs {
 pub(crate) struct RunArgs {
     /// What to do; `-` reads it from stdin
     pub(crate) prompt: Option<String>,
-    /// Read the prompt, or what belongs to it, from stdin
-    #[arg(long)]
-    pub(crate) stdin: bool,
     #[command(flatten)]
-    pub(crate) model: ModelArgs,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
-    #[command(flatten)]
-    pub(crate) bounds: BoundArgs,
-    #[command(flatten)]
-    pub(crate) spend: SpendArgs,
-    /// What agents may do in the folder [default: write on a terminal, else read]
-    #[arg(long, value_parser = parse_access, value_name = "read|write|full")]
-    pub(crate) access: Option<Access>,
+    pub(crate) task: TaskArgs,
     /// The tools on offer, by name [default: all that the access allows]
     #[arg(long, value_delimiter = ',', value_name = "NAME,…")]
     pub(crate) tools: Option<Vec<String>>,
@@ -175,6 +163,26 @@ pub(crate) struct RunArgs {
     pub(crate) ephemeral: bool,
 }
 
+/// How a task is run, whoever gets it.
+#[derive(Debug, Args)]
+pub(crate) struct TaskArgs {
+    /// Read the text, or what belongs to it, from stdin
+    #[arg(long)]
+    pub(crate) stdin: bool,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) bounds: BoundArgs,
+    #[command(flatten)]
+    pub(crate) spend: SpendArgs,
+    /// What agents may do in the folder [default: write on a terminal, else read]; those that are there keep what they were
+    /// given
+    #[arg(long, value_parser = parse_access, value_name = "read|write|full")]
+    pub(crate) access: Option<Access>,
+}
+
 /// `spawn`
 #[derive(Debug, Args)]
 pub(crate) struct SpawnArgs {
@@ -192,20 +200,8 @@ pub(crate) struct TellArgs {
     pub(crate) id: String,
     /// What it is told; `-` reads it from stdin
     pub(crate) text: Option<String>,
-    /// Read the text, or what belongs to it, from stdin
-    #[arg(long)]
-    pub(crate) stdin: bool,
     #[command(flatten)]
-    pub(crate) model: ModelArgs,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
-    #[command(flatten)]
-    pub(crate) bounds: BoundArgs,
-    #[command(flatten)]
-    pub(crate) spend: SpendArgs,
-    /// What the root may do in the folder [default: write on a terminal, else read]; others keep what they were given
-    #[arg(long, value_parser = parse_access, value_name = "read|write|full")]
-    pub(crate) access: Option<Access>,
+    pub(crate) task: TaskArgs,
 }
 
 /// `wait`

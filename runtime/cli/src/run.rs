@@ -78,18 +78,13 @@ pub(crate) async fn demo(common: &Common, args: DemoArgs) -> Result<Exit, Failed
 
 /// `impresario send` and `impresario steer`
 pub(crate) async fn tell(common: &Common, args: TellArgs, lane: Lane) -> Result<Exit, Failed> {
-    let TellArgs { id, text, stdin, model, output, bounds, spend, access } = args;
+    let TellArgs { id, text, task } = args;
     if !common.quiet && !common.json {
         print::say("there is no service yet; the tree is opened here until it is at rest");
     }
     let args = RunArgs {
         prompt: text,
-        stdin,
-        model,
-        output,
-        bounds,
-        spend,
-        access,
+        task,
         tools: None,
         output_schema: None,
         system: None,
@@ -114,16 +109,16 @@ async fn run_or_tell(common: &Common, args: RunArgs, lane: Option<Lane>) -> Resu
     if args.fork && args.resume.is_none() && !args.continue_last {
         return Err(Failed::usage("--fork needs --resume ID or --continue: a copy of what?"));
     }
-    let prompt = prompt(args.prompt.as_deref(), args.stdin)?;
-    let choice = Choice::of(&args.model, &|name| std::env::var(name).ok())?;
-    let (sampling, max_tokens) = provider::settings(&args.model.settings)?;
-    let output = OutputFile::at(args.output.output.as_deref())?;
-    let style = style(common, &args.output, output.is_some())?;
+    let prompt = prompt(args.prompt.as_deref(), args.task.stdin)?;
+    let choice = Choice::of(&args.task.model, &|name| std::env::var(name).ok())?;
+    let (sampling, max_tokens) = provider::settings(&args.task.model.settings)?;
+    let output = OutputFile::at(args.task.output.output.as_deref())?;
+    let style = style(common, &args.task.output, output.is_some())?;
     let system = system(args.system.as_deref(), args.system_append.as_deref())?;
     let home = Home::of(common)?;
-    let budget = args.spend.budget()?;
-    let prices = args.spend.prices(&home)?;
-    args.spend.check(&prices, budget.as_ref(), &choice, &home)?;
+    let budget = args.task.spend.budget()?;
+    let prices = args.task.spend.prices(&home)?;
+    args.task.spend.check(&prices, budget.as_ref(), &choice, &home)?;
     let price = prices.price(&choice.provider, &choice.model);
     let mut dir = home::work_dir(common)?;
     let store = if args.ephemeral { backend::memory() } else { backend::store(&home)? };
@@ -157,7 +152,7 @@ async fn run_or_tell(common: &Common, args: RunArgs, lane: Option<Lane>) -> Resu
         max_tokens,
         sampling,
         system,
-        access: args.access.unwrap_or_else(|| default_access(on_terminal)),
+        access: args.task.access.unwrap_or_else(|| default_access(on_terminal)),
         tools: args.tools,
         output: args.output_schema.as_deref().map(output_schema).transpose()?,
         budget,
@@ -165,9 +160,9 @@ async fn run_or_tell(common: &Common, args: RunArgs, lane: Option<Lane>) -> Resu
     };
     let job = Job {
         prompt,
-        limits: limits(&args.bounds, choice.is_scripted()),
+        limits: limits(&args.task.bounds, choice.is_scripted()),
         prices,
-        timeout: args.bounds.timeout,
+        timeout: args.task.bounds.timeout,
         spec,
         choice,
         store,
