@@ -4,6 +4,7 @@
 //! `cargo sim` runs 2,000 seeds, `SEEDS=200000 cargo sim` as many as one likes, `SEED=n cargo sim` one alone.
 
 mod check;
+#[path = "../../runtime/kernel/tests/kit/dice.rs"]
 mod dice;
 mod seams;
 mod spawning;

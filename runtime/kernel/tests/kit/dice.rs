@@ -1,6 +1,7 @@
-//! Randomness from a seed.
+//! Numbers from a seed; the simulation of whole trees uses them, too.
 
 /// SplitMix64: small, good enough, the same everywhere.
+#[derive(Clone, Debug)]
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
@@ -18,5 +19,12 @@ impl Dice {
 
     pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
+    }
+
+    /// Dice that depend on nothing but `seed` and `words`.
+    pub(crate) fn of(seed: u64, words: &str) -> Self {
+        // FNV-1a.
+        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        Self(words.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, mix))
     }
 }
