@@ -67,7 +67,7 @@ fn a_budget_holds_three_levels_deep_and_across_kill_9() {
         assert!(root.1 <= BUDGET && root.1 >= last.max(dead), "{root:?} behind {last}: {said:#?}");
         last = root.1;
         if said.code == Some(3) {
-            assert!(said.err.contains("the budget of 100000 tokens is spent"), "{}", said.err);
+            assert!(said.err.contains("the budget of 100000 tokens has no room for another call"), "{}", said.err);
             break;
         }
         assert_eq!(said.code, Some(0), "{said:#?}");
@@ -102,5 +102,5 @@ fn a_limit_in_dollars_takes_a_price() {
     let broke = ["run", "[[SAY hi]]", "-m", "scripted:builtin", "--max-cost", "0", "--prices", &prices];
     let said = place.run(&broke);
     assert_eq!((said.code, said.out.trim()), (Some(3), ""));
-    assert!(said.err.contains("the budget of $0.00 is spent"), "{}", said.err);
+    assert!(said.err.contains("the budget of $0.00 has no room for another call"), "{}", said.err);
 }

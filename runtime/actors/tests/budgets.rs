@@ -145,7 +145,10 @@ async fn a_tree_spends_its_budget_and_not_more() {
     assert_eq!(count(&receipt, OutcomeKind::Completed) as u64 + 1, home.calls(), "the root has called once");
     let root_end = root.outcome().await.unwrap().unwrap();
     assert_eq!(root_end.end, TurnEnd::Limit { limit: "budget_tokens".into(), max: 20 * COST });
-    assert_eq!((root_end.kind, &*root_end.why()), (OutcomeKind::Partial, "the budget of 20000 tokens is spent"));
+    assert_eq!(
+        (root_end.kind, &*root_end.why()),
+        (OutcomeKind::Partial, "the budget of 20000 tokens has no room for another call")
+    );
     runtime.shutdown().await.unwrap();
     home.check().await;
 }
@@ -162,7 +165,10 @@ async fn a_child_has_what_it_was_given_and_gives_back_what_it_does_not_need() {
     let (root, receipt) = run(&runtime, spec(tokens(100_000))).await;
     let said = root.outcome().await.unwrap().unwrap().text.to_string();
     assert!(said.contains("[root/rich completed"), "{said}");
-    assert!(said.contains("[root/poor partial") && said.contains("the budget of 0 tokens is spent"), "{said}");
+    assert!(
+        said.contains("[root/poor partial") && said.contains("the budget of 0 tokens has no room for another call"),
+        "{said}"
+    );
     assert!(said.contains("a budget of 60000 tokens was asked and 49000 tokens are left to grant"), "{said}");
     assert_eq!((home.calls(), receipt.agents.len()), (3, 3), "the root's two and the rich one's");
     let tree = home.tree(root.id()).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::TryStreamExt;
-use impresario::kernel::budget::Ledger;
+use impresario::kernel::ledger::Ledger;
 use impresario::kernel::tree::Tree;
 use impresario::kernel::{AgentId, Seq};
 use impresario::seams::{SessionFilter, SessionInfo, Store, TurnState};

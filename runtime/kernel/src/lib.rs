@@ -15,6 +15,7 @@ pub mod id;
 pub mod inbox;
 pub mod invariant;
 pub mod judge;
+pub mod ledger;
 pub mod log;
 pub mod message;
 pub mod outcome;
@@ -23,6 +24,7 @@ pub mod surface;
 pub mod tree;
 pub mod turn;
 pub mod wire;
+pub mod wishes;
 
 pub use agent::{Agent, Broken};
 pub use budget::{Budget, Funds, Resource, Window};

@@ -248,7 +248,7 @@ impl Outcome {
             TurnEnd::Forked => "the turn belongs to the parent".into(),
             TurnEnd::Limit { limit, max } => {
                 match Resource::ALL.into_iter().find(|resource| resource.as_str() == limit) {
-                    Some(resource) => format!("the budget of {} is spent", resource.show(*max)),
+                    Some(resource) => format!("the budget of {} has no room for another call", resource.show(*max)),
                     None => format!("its limit of {max} {} was reached", limit.replace('_', " ")),
                 }
             }

@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::budget::{Budget, Ledger, TooMuch};
+use crate::budget::Budget;
 use crate::event::{
     BudgetDrawn, BudgetRefunded, BudgetReserved, BudgetSettled, Context, Fact, TreeChild, TreeReserved, TreeTombstoned,
 };
 use crate::id::{AgentId, AgentPath, CallId, Millis};
+use crate::ledger::{Ledger, TooMuch};
 use crate::outcome::Cause;
 
 /// The longest segment of a path, in bytes.
@@ -197,8 +198,13 @@ impl Tree {
     }
 
     /// The agent and those above it, nearest first, as the ledger takes them.
-    pub fn accounts_of(&self, agent: &AgentId) -> Vec<AgentId> {
+    pub fn line_of(&self, agent: &AgentId) -> Vec<AgentId> {
         self.lineage(agent).cloned().collect()
+    }
+
+    /// Those of `agent` and the agents above it that have an account, nearest first.
+    pub fn accounts_above(&self, agent: &AgentId) -> Vec<AgentId> {
+        self.lineage(agent).filter(|id| self.ledger.budget(id).is_some()).cloned().collect()
     }
 
     /// Who has a budget, the deepest first.
@@ -224,7 +230,7 @@ impl Tree {
             | Fact::BudgetReserved(BudgetReserved { agent, .. })
             | Fact::BudgetSettled(BudgetSettled { agent, .. })
             | Fact::BudgetRefunded(BudgetRefunded { agent, .. }) => {
-                let lineage = self.accounts_of(agent);
+                let lineage = self.line_of(agent);
                 self.ledger.apply(fact, &lineage, at);
             }
             Fact::TreeReserved(reserved) => self.fold_reserved(reserved),

@@ -5,8 +5,8 @@ mod kit;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use impresario_kernel::budget::{Funding, Ledger};
 use impresario_kernel::event::{BudgetSettled, Context, TreeReserved};
+use impresario_kernel::ledger::{Funding, Ledger};
 use impresario_kernel::tree::Tree;
 use impresario_kernel::{AgentId, AgentPath, Budget, ChargeId, Fact, Funds, Millis, Resource, Window};
 use kit::dice::Dice;
@@ -65,7 +65,7 @@ impl World {
     }
 
     fn grant(&mut self, agent: &AgentId, budget: Budget) {
-        let drawn = self.tree.ledger().grant(&self.tree.accounts_of(agent), &budget).expect("it was asked before");
+        let drawn = self.tree.ledger().grant(&self.tree.line_of(agent), &budget).expect("it was asked before");
         self.record(Fact::BudgetDrawn(drawn));
     }
 
@@ -131,7 +131,7 @@ impl World {
     }
 
     fn ask(&mut self, id: &AgentId, call: Call) {
-        let lineage = self.tree.accounts_of(id);
+        let lineage = self.tree.line_of(id);
         match self.tree.ledger().reserve(&lineage, &call.charge, call.amount, self.now) {
             Funding::Granted(facts) => {
                 facts.into_iter().for_each(|fact| self.record(fact));

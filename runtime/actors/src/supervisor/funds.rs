@@ -4,32 +4,29 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use impresario_kernel::budget::Funding;
 use impresario_kernel::event::{BudgetSettled, Fact};
-use impresario_kernel::{AgentId, ChargeId, Funds, Millis, Resource};
+use impresario_kernel::ledger::Funding;
+use impresario_kernel::wishes::{Round, Wish};
+use impresario_kernel::{AgentId, ChargeId, Funds};
 use impresario_seams::Observed;
 
 use super::settle::is_settled;
+use super::tree::TreeState;
 use super::{SupervisorMessage, SupervisorState};
 use crate::agent::{AgentMessage, Paid};
-
-/// Somebody asks to spend.
-pub(super) struct Wish {
-    agent: AgentId,
-    charge: ChargeId,
-    amount: Funds,
-    /// Whether the agent knows that it waits.
-    is_told: bool,
-}
+use crate::shared::Shared;
 
 impl SupervisorState {
     pub(super) fn reserve(&mut self, agent: AgentId, charge: ChargeId, amount: Funds) {
         let Some(tree) = self.tree_of(&agent) else { return };
         let root = tree.tree.root().clone();
-        // The same one may be asked for again behind a supervisor that failed.
-        tree.wishes.retain(|wish| wish.agent != agent || wish.charge != charge);
-        tree.wishes.push(Wish { agent, charge, amount, is_told: false });
+        tree.wishes.push(&tree.tree, Wish { agent: agent.clone(), charge: charge.clone(), amount });
         self.fund(&root);
+        let waits = self.tree_of(&agent).is_some_and(|tree| tree.wishes.is_waiting(&agent, &charge));
+        if waits {
+            // It asked just now.
+            let _ = self.shared.router.tell(&agent, AgentMessage::Paid { charge, paid: Paid::Waits });
+        }
     }
 
     /// Something that was paid for is over, or is not wanted any more.
@@ -37,8 +34,8 @@ impl SupervisorState {
         let shared = Arc::clone(&self.shared);
         let Some(tree) = self.tree_of(agent) else { return };
         let root = tree.tree.root().clone();
-        tree.wishes.retain(|wish| wish.agent != *agent || wish.charge != charge);
-        if tree.tree.ledger().charges(agent).any(|open| *open == charge) {
+        tree.wishes.remove(agent, &charge);
+        if tree.tree.ledger().is_reserved(agent, &charge) {
             let settled = BudgetSettled { agent: agent.clone(), charge, amount };
             tree.record(&shared, Fact::BudgetSettled(settled));
             self.warn(agent);
@@ -50,7 +47,7 @@ impl SupervisorState {
     /// that it says are in flight.
     pub(super) fn settle_all_but(&mut self, agent: &AgentId, in_flight: &[ChargeId]) {
         let Some(tree) = self.tree_of(agent) else { return };
-        tree.wishes.retain(|wish| wish.agent != *agent || in_flight.contains(&wish.charge));
+        tree.wishes.remove_all_but(agent, in_flight);
         let ledger = tree.tree.ledger();
         let open = ledger.reservations().filter(|(owner, charge, _)| *owner == agent && !in_flight.contains(charge));
         let open: Vec<(ChargeId, Funds)> = open.map(|(_, charge, amount)| (charge.clone(), *amount)).collect();
@@ -62,8 +59,8 @@ impl SupervisorState {
         let shared = Arc::clone(&self.shared);
         let Some(tree) = self.tree_of(agent).filter(|tree| !tree.tree.ledger().is_empty()) else { return };
         let root = tree.tree.root().clone();
-        for id in tree.tree.accounts_of(agent) {
-            let Some(refunded) = tree.tree.ledger().refund(&id) else { continue };
+        for id in tree.tree.accounts_above(agent) {
+            let Some(refunded) = tree.tree.ledger().refund(&id).filter(|_| !tree.has_unsettled(&id)) else { continue };
             if tree.tree.subtree(&id).iter().all(|below| is_settled(tree, below)) {
                 tree.record(&shared, Fact::BudgetRefunded(refunded));
             }
@@ -77,52 +74,23 @@ impl SupervisorState {
         tree.tree.budgeted().iter().for_each(|agent| self.refund(agent));
     }
 
-    /// Lets those spend who may, in the order in which they asked; of those that lack the same of the same account, none
-    /// passes another.
+    /// Lets those spend who may, and tells those who will not.
     pub(super) fn fund(&mut self, root: &AgentId) {
         let shared = Arc::clone(&self.shared);
         let Some(tree) = self.trees.get_mut(root).filter(|tree| tree.announcing.is_none()) else { return };
-        let now = shared.chance.now();
-        let mut lacked: BTreeSet<(AgentId, Resource)> = BTreeSet::new();
-        let mut refill: Option<Millis> = None;
-        for mut wish in std::mem::take(&mut tree.wishes) {
-            let lineage = tree.tree.accounts_of(&wish.agent);
-            let is_behind = tree.tree.ledger().payers(&lineage).iter().any(|payer| lacked.contains(payer));
-            let funding = if is_behind {
-                Funding::Waits { until: None, lacking: vec![] }
-            } else {
-                tree.tree.ledger().reserve(&lineage, &wish.charge, wish.amount, now)
-            };
-            let Wish { agent, charge, amount, is_told } = &wish;
+        let (now, mut round) = (shared.chance.now(), Round::default());
+        while let Some((wish, funding)) = tree.wishes.next(&tree.tree, now, &mut round) {
             match funding {
-                Funding::Granted(facts) => {
-                    facts.into_iter().for_each(|fact| tree.record(&shared, fact));
-                    if amount.tool_calls > 0 {
-                        // It costs what it costs, however it ends.
-                        let (agent, charge, amount) = (agent.clone(), charge.clone(), *amount);
-                        tree.record(&shared, Fact::BudgetSettled(BudgetSettled { agent, charge, amount }));
-                    }
-                    tree.funded.push_back((tree.next, agent.clone(), charge.clone()));
-                }
+                Funding::Granted(facts) => tree.pay(&shared, wish, facts),
                 Funding::Refused(exhausted) => {
-                    let (charge, limit, max) = (charge.clone(), exhausted.limit, exhausted.max);
-                    let message = AgentMessage::Paid { charge, paid: Paid::Refused { limit, max } };
+                    let paid = Paid::Refused { limit: exhausted.limit, max: exhausted.max };
                     // It waits for this.
-                    let _ = shared.router.tell(agent, message);
+                    let _ = shared.router.tell(&wish.agent, AgentMessage::Paid { charge: wish.charge, paid });
                 }
-                Funding::Waits { until, lacking } => {
-                    lacked.extend(lacking);
-                    refill = [refill, until].into_iter().flatten().min();
-                    if !is_told {
-                        let message = AgentMessage::Paid { charge: charge.clone(), paid: Paid::Waits };
-                        let _ = shared.router.tell(agent, message);
-                        wish.is_told = true;
-                    }
-                    tree.wishes.push(wish);
-                }
+                Funding::Waits { .. } => {}
             }
         }
-        if let Some(at) = refill.filter(|at| tree.refill.is_none_or(|known| *at < known || known <= now)) {
+        if let Some(at) = round.again.filter(|at| tree.refill.is_none_or(|known| *at < known || known <= now)) {
             tree.refill = Some(at);
             let root = root.clone();
             let wait = Duration::from_millis(at.0.saturating_sub(now.0).max(1));
@@ -144,7 +112,7 @@ impl SupervisorState {
     fn warn(&mut self, agent: &AgentId) {
         let Some(tree) = self.tree_of(agent) else { return };
         let mut said = vec![];
-        for id in tree.tree.accounts_of(agent) {
+        for id in tree.tree.accounts_above(agent) {
             for (resource, used, max) in tree.tree.ledger().nearly_spent(&id) {
                 if tree.warned.insert((id.clone(), resource)) {
                     said.push((id.clone(), resource, used, max));
@@ -159,5 +127,19 @@ impl SupervisorState {
                 let _ = self.shared.router.tell(told, AgentMessage::Note(note.clone()));
             }
         }
+    }
+}
+
+impl TreeState {
+    /// Writes down that a wish was met; its agent is told when that is durable.
+    fn pay(&mut self, shared: &Shared, wish: Wish, facts: Vec<Fact>) {
+        facts.into_iter().for_each(|fact| self.record(shared, fact));
+        let Wish { agent, charge, amount } = wish;
+        if amount.tool_calls > 0 {
+            // It costs what it costs, however it ends.
+            let (agent, charge) = (agent.clone(), charge.clone());
+            self.record(shared, Fact::BudgetSettled(BudgetSettled { agent, charge, amount }));
+        }
+        self.funded.push_back((self.next, agent, charge));
     }
 }

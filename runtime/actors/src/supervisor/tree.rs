@@ -6,12 +6,12 @@ use std::sync::Arc;
 use impresario_kernel::admission::Admission;
 use impresario_kernel::event::Fact;
 use impresario_kernel::tree::Tree;
+use impresario_kernel::wishes::Wishes;
 use impresario_kernel::{AgentId, AgentPath, CallKey, ChargeId, Event, Millis, Outcome, Resource, Seq, SessionHeader};
 use impresario_seams::{Batch, Head, NewSession};
 use tokio::sync::oneshot;
 
 use super::Wait;
-use super::funds::Wish;
 use crate::delegation::Settled;
 use crate::error::Error;
 use crate::halts::Halt;
@@ -36,8 +36,8 @@ pub(crate) struct TreeState {
     pub(super) waits: Vec<Wait>,
     /// Outcomes on their way to a parent.
     pub(super) undelivered: BTreeSet<(AgentId, u32)>,
-    /// Who asks to spend and may not yet, in the order of asking.
-    pub(super) wishes: Vec<Wish>,
+    /// Who asks to spend and may not yet.
+    pub(super) wishes: Wishes,
     /// Who may spend as soon as the tree log is durable up to a place.
     pub(super) funded: VecDeque<(Seq, AgentId, ChargeId)>,
     /// When windows are looked at again.
@@ -115,7 +115,7 @@ impl TreeState {
             unsettled: HashMap::new(),
             waits: vec![],
             undelivered: BTreeSet::new(),
-            wishes: vec![],
+            wishes: Wishes::default(),
             funded: VecDeque::new(),
             refill: None,
             warned: BTreeSet::new(),

@@ -1,6 +1,6 @@
 //! `sessions tree`: every agent of a tree, how it came out, what it took.
 
-use impresario::kernel::budget::Ledger;
+use impresario::kernel::ledger::Ledger;
 use impresario::kernel::{AgentId, Resource, Spent};
 use impresario::seams::SessionInfo;
 use serde_json::{Value, json};
