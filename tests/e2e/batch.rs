@@ -193,3 +193,24 @@ fn a_dry_run_runs_nothing_and_two_batches_do_not_write_one_file() {
     assert!(second.err.contains("another batch"), "{second:#?}");
     running.murder();
 }
+
+#[test]
+fn a_task_can_begin_with_the_conversation_of_a_session() {
+    let place = Place::new();
+    place.ok(&["run", "-m", "scripted:builtin", "[[SAY the colour is blue]]"]);
+    let fork = serde_json::json!({"id": "f", "prompt": "[[SAY yes]]", "context": "fork:@last"}).to_string();
+    write_tasks(&place, [fork, say("plain", "[[SAY no]]")]);
+    place.ok(&with(&[]));
+    let log = |task: &str| {
+        let results = results(&place);
+        let line = results.iter().find(|line| line["task"] == task).expect("it has a result");
+        place.ok(&["sessions", "export", line["session"].as_str().expect("an id")]).out
+    };
+    assert!(log("f").contains("the colour is blue") && log("f").contains("[[SAY yes]]"));
+    assert!(!log("plain").contains("the colour is blue"));
+
+    let nobody = serde_json::json!({"prompt": "[[SAY yes]]", "context": "fork:feed0000"}).to_string();
+    write_tasks(&place, [nobody]);
+    let output = place.run(&with(&[]));
+    assert_eq!(output.code, Some(2), "{output:?}");
+}

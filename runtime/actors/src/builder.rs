@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use impresario_seams::{Approver, Hook, Model, Store, Tool, Workspaces};
+use impresario_seams::{Approver, Hook, Model, Store, Subagents, Tool, Workspaces};
 
 use crate::address::Address;
 use crate::chance::Chance;
@@ -14,6 +14,7 @@ use crate::feed::Feed;
 use crate::journal::Journal;
 use crate::limits::Limits;
 use crate::prices::PriceTable;
+use crate::providers::Providers;
 use crate::router::Router;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
@@ -24,6 +25,7 @@ use crate::shared::Shared;
 pub struct RuntimeBuilder {
     store: Arc<dyn Store>,
     models: Vec<Arc<dyn Model>>,
+    subagents: Vec<Arc<dyn Subagents>>,
     tools: Vec<Arc<dyn Tool>>,
     approver: Option<Arc<dyn Approver>>,
     workspaces: Option<Arc<dyn Workspaces>>,
@@ -35,9 +37,10 @@ pub struct RuntimeBuilder {
 
 impl RuntimeBuilder {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        let (models, tools, hooks) = (vec![], vec![], vec![]);
+        let (models, subagents, tools, hooks) = (vec![], vec![], vec![], vec![]);
         let (limits, prices) = (Limits::default(), PriceTable::default());
-        Self { store, models, tools, approver: None, workspaces: None, hooks, limits, prices, seed: None }
+        let (approver, workspaces) = (None, None);
+        Self { store, models, subagents, tools, approver, workspaces, hooks, limits, prices, seed: None }
     }
 
     /// Adds a provider.
@@ -48,6 +51,12 @@ impl RuntimeBuilder {
     /// Adds providers.
     pub fn models(mut self, models: impl IntoIterator<Item = Arc<dyn Model>>) -> Self {
         self.models.extend(models);
+        self
+    }
+
+    /// Adds a provider of subagents: `subagent {provider}` asks for it by its name.
+    pub fn subagents(mut self, provider: impl Subagents) -> Self {
+        self.subagents.push(Arc::new(provider));
         self
     }
 
@@ -117,6 +126,10 @@ impl RuntimeBuilder {
         let tools: Vec<_> = self.tools.iter().map(|tool| tool.schema()).chain(own).collect();
         check_names("tools", tools.iter().map(|schema| schema.name.as_str()))?;
         check_names("providers", self.models.iter().map(|model| model.provider()))?;
+        let subagents = Providers::default();
+        for provider in self.subagents {
+            subagents.add(provider, self.models.iter().map(|model| model.provider()))?;
+        }
         let lease = self.store.lease().await?;
         let models: BTreeMap<_, _> =
             self.models.into_iter().map(|model| (model.provider().to_owned(), model)).collect();
@@ -124,6 +137,7 @@ impl RuntimeBuilder {
             store: self.store,
             lease,
             models,
+            subagents,
             tools: self.tools,
             approver: self.approver,
             workspaces: self.workspaces,

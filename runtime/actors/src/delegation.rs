@@ -12,7 +12,9 @@ use impresario_kernel::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-pub(crate) use manage::{Manage, message, report};
+use crate::providers::{FORK, SPAWN};
+
+pub(crate) use manage::{Manage, READ as READ_ARTIFACT, message, report};
 
 /// So many answers are shown up to the limit of one: 256 KiB in all with the default, which models take in.
 const SHARES: usize = 16;
@@ -44,7 +46,7 @@ pub(crate) fn overlap(name: &str) -> Overlap {
 
 /// Whether a child has this tool of the runtime, whatever its parent grants it.
 pub(crate) fn is_of_children(name: &str, has_output: bool) -> bool {
-    name == manage::REPORT || (name == FINAL_OUTPUT && has_output)
+    [manage::REPORT, manage::READ].contains(&name) || (name == FINAL_OUTPUT && has_output)
 }
 
 /// What the model is told. Never changes with depth, limits or load.
@@ -97,6 +99,8 @@ fn subagent_parameters() -> Value {
             "prompt": {"type": "string", "description": "The whole task. A fresh agent sees nothing else."},
             "label": {"type": "string", "description": "A short name; part of the agent's path."},
             "context": {"type": "string", "enum": ["fresh", "fork"], "description": "Default: fresh."},
+            "provider": {"type": "string", "description": "Who runs it, of those you were told of. Default: this runtime."},
+            "model": {"type": "string", "description": "provider:model. Default: yours."},
             "background": {"type": "boolean", "description": "Go on meanwhile. Default: false."},
             "tools": {"type": "array", "items": {"type": "string"}, "description": "Only these of your tools."},
             "isolation": {"type": "string", "enum": ["none", "worktree"],
@@ -145,8 +149,12 @@ pub(crate) struct SubagentArgs {
     pub(crate) prompt: String,
     #[serde(default)]
     pub(crate) label: Option<String>,
-    #[serde(default = "fresh")]
-    pub(crate) context: Context,
+    #[serde(default)]
+    context: Option<Context>,
+    #[serde(default)]
+    pub(crate) provider: Option<String>,
+    #[serde(default)]
+    pub(crate) model: Option<String>,
     #[serde(default)]
     pub(crate) background: bool,
     #[serde(default)]
@@ -184,6 +192,23 @@ struct BudgetArgs {
 }
 
 impl SubagentArgs {
+    /// How much of its parent's context the child begins with.
+    pub(crate) fn context(&self) -> Context {
+        let is_fork = self.provider.as_deref() == Some(FORK);
+        self.context.unwrap_or(if is_fork { Context::Fork } else { Context::Fresh })
+    }
+
+    /// What is wrong with them, for the model.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        match (self.provider.as_deref(), self.context()) {
+            _ if self.prompt.trim().is_empty() => Err("`prompt` is empty"),
+            (Some(SPAWN), Context::Fork) | (Some(FORK), Context::Fresh) => {
+                Err("`provider` and `context` contradict each other; leave `provider` out")
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// How many descendants the child may have.
     pub(crate) fn may_spawn(&self) -> u32 {
         match (self.may_spawn, self.budget.descendants) {
@@ -205,10 +230,6 @@ impl SubagentArgs {
     pub(crate) fn purpose(&self) -> Option<&str> {
         self.label.as_deref().or(Some(&*self.description)).map(str::trim).filter(|purpose| !purpose.is_empty())
     }
-}
-
-fn fresh() -> Context {
-    Context::Fresh
 }
 
 /// Arguments of [`FINAL_OUTPUT`].
@@ -307,9 +328,7 @@ impl Settled {
         if end == text.len() {
             return text.to_string();
         }
-        let (left, child) = (text.len() - end, &self.child);
-        let how = format!(r#"read_artifact {{"artifact": "{child}", "from_byte": {end}}}"#);
-        format!("{}\n[… {left} more bytes: {how}]", &text[..end])
+        format!("{}\n{}", &text[..end], more(self.child.as_str(), end, text.len() - end))
     }
 
     /// What the child has spent so far.
@@ -361,6 +380,11 @@ impl Settled {
 /// a fair part of what sixteen may, so that a wide fan-in does not overflow its parent. What is cut off can be read.
 pub(crate) fn share(bytes_max: usize, children: usize) -> usize {
     (bytes_max.saturating_mul(SHARES) / children.max(1)).clamp(SHARE_MIN.min(bytes_max), bytes_max)
+}
+
+/// How to read the rest of a text that is cut off.
+pub(crate) fn more(artifact: &str, from: usize, left: usize) -> String {
+    format!(r#"[… {left} more bytes: read_artifact {{"artifact": "{artifact}", "from_byte": {from}}}]"#)
 }
 
 /// The end of the last whole character within `bytes_max` bytes.

@@ -7,19 +7,22 @@ use std::sync::Arc;
 use futures::FutureExt;
 use impresario_kernel::event::Authority;
 use impresario_kernel::{Access, AgentId, AgentPath, Block, CallId, CallKey, CallReport};
-use impresario_seams::{HookCall, Question, Tool, ToolContext, ToolError, ToolOutput, ToolRun};
+use impresario_seams::{HookCall, Question, Tool, ToolContext, ToolRun};
 use ractor::ActorRef;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::AgentMessage;
+use crate::delegation;
 use crate::hooks::{self, Hooks};
 use crate::shared::{Shared, panic_text};
+use crate::spec::Answerer;
 
 /// The tool that runs commands: under write access somebody is asked first.
 const SHELL: &str = "bash";
 
-/// The most bytes of one result that a model is shown; tools keep within their own, smaller bounds.
+/// The most bytes of one result that a model is shown, here; most tools keep within smaller bounds of their own. The rest is
+/// kept as an artifact.
 const RESULT_BYTES_MAX: usize = 256 * 1024;
 
 /// A call that may run.
@@ -34,6 +37,7 @@ pub(crate) struct PipelineCall {
     pub(crate) authority: Authority,
     pub(crate) dir: PathBuf,
     pub(crate) cancel: CancellationToken,
+    pub(crate) approver: Option<Answerer>,
     pub(crate) hooks: Hooks,
 }
 
@@ -49,8 +53,8 @@ pub(crate) async fn perform(shared: Arc<Shared>, call: PipelineCall, agent: Acto
 }
 
 /// Judges a call that others perform, and reports how that went.
-pub(crate) async fn judge(shared: Arc<Shared>, call: PipelineCall, agent: ActorRef<AgentMessage>) {
-    let verdict = AssertUnwindSafe(judged(&shared, &call)).catch_unwind().await.unwrap_or_else(|panic| {
+pub(crate) async fn judge(call: PipelineCall, agent: ActorRef<AgentMessage>) {
+    let verdict = AssertUnwindSafe(judged(&call)).catch_unwind().await.unwrap_or_else(|panic| {
         let message = format!("judging the call panicked: {}", panic_text(&*panic));
         Err(CallReport::failed("ToolPanic", "PANIC", &message).into())
     });
@@ -66,7 +70,7 @@ async fn run(shared: &Shared, call: PipelineCall) -> CallReport {
         Ok(tool) => Arc::clone(tool),
         Err(report) => return *report,
     };
-    let shown = match judged(shared, &call).await {
+    let shown = match judged(&call).await {
         Ok(shown) => shown,
         Err(report) => return *report,
     };
@@ -86,19 +90,26 @@ async fn run(shared: &Shared, call: PipelineCall) -> CallReport {
     let input = shown.input.clone();
     let body = ToolRun::new(move || tool.run(input.clone(), context.clone()));
     let report = match hooks::around(&call.hooks, &shown, body).run().await {
-        Ok(output) => succeeded(output),
-        Err(error) => failed(error),
+        Ok(output) => {
+            let content = bounded(shared, &call, output.content).await;
+            CallReport { content, meta: output.meta, todos: output.todos, ..CallReport::default() }
+        }
+        Err(error) => {
+            let content = vec![Block::text(format!("Error: {}", error.message))];
+            let content = bounded(shared, &call, content).await;
+            CallReport { content, is_error: true, error: error.info, ..CallReport::default() }
+        }
     };
     hooks::after(&call.hooks, call.key, shown, report).await
 }
 
 /// Lets hooks, guards and, where it must be asked, somebody say whether a call may run. What they were shown is what
 /// runs.
-pub(crate) async fn judged(shared: &Shared, call: &PipelineCall) -> Result<Arc<HookCall>, Box<CallReport>> {
+pub(crate) async fn judged(call: &PipelineCall) -> Result<Arc<HookCall>, Box<CallReport>> {
     let shown = shown(call)?;
     let question = hooks::before(&call.hooks, &shown).await?.or_else(|| shell_question(&call.authority, &shown));
     if let Some(what) = question {
-        approved(shared, call, what).await?;
+        approved(call, what).await?;
     }
     hooks::guard(&call.hooks, &shown).await?;
     Ok(shown)
@@ -165,10 +176,10 @@ fn shell_question(authority: &Authority, call: &HookCall) -> Option<String> {
 }
 
 /// Asks; with nobody to ask the answer is no.
-async fn approved(shared: &Shared, call: &PipelineCall, what: String) -> Result<(), Box<CallReport>> {
+async fn approved(call: &PipelineCall, what: String) -> Result<(), Box<CallReport>> {
     let question = Question { agent: call.agent.clone(), path: call.path.clone(), tool: call.name.to_string(), what };
-    let yes = match &shared.approver {
-        Some(approver) => tokio::select! {
+    let yes = match &call.approver {
+        Some(Answerer(approver)) => tokio::select! {
             biased;
             yes = approver.ask(question) => yes,
             () = call.cancel.cancelled() => false,
@@ -182,23 +193,27 @@ async fn approved(shared: &Shared, call: &PipelineCall, what: String) -> Result<
     Err(CallReport::failed("ApprovalDeniedError", "APPROVAL_DENIED", message).into())
 }
 
-fn succeeded(output: ToolOutput) -> CallReport {
-    let content = output.content.into_iter().map(bounded).collect();
-    CallReport { content, meta: output.meta, todos: output.todos, ..CallReport::default() }
+/// What a model is shown of a result: what is too long is kept as an artifact, and it is told how to read on.
+async fn bounded(shared: &Shared, call: &PipelineCall, content: Vec<Block>) -> Vec<Block> {
+    let mut shown = Vec::with_capacity(content.len());
+    for block in content {
+        shown.push(match block {
+            Block::Text { text } if text.len() > RESULT_BYTES_MAX => Block::text(cut_off(shared, call, &text).await),
+            block => block,
+        });
+    }
+    shown
 }
 
-fn failed(error: ToolError) -> CallReport {
-    let content = vec![bounded(Block::text(format!("Error: {}", error.message)))];
-    CallReport { content, is_error: true, error: error.info, meta: None, ..CallReport::default() }
-}
-
-fn bounded(block: Block) -> Block {
-    match block {
-        Block::Text { text } if text.len() > RESULT_BYTES_MAX => {
-            let end = (0..=RESULT_BYTES_MAX).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
-            Block::text(format!("{}\n[… {} more bytes left out]", &text[..end], text.len() - end))
+async fn cut_off(shared: &Shared, call: &PipelineCall, text: &str) -> String {
+    let end = delegation::cut(text, RESULT_BYTES_MAX);
+    let (head, left) = (&text[..end], text.len() - end);
+    match shared.store.put_artifact(call.agent.clone(), text.into()).await {
+        Ok(name) => format!("{head}\n{}", delegation::more(&name, end, left)),
+        Err(error) => {
+            tracing::warn!(agent = %call.agent, %error, "the rest of a long result could not be kept");
+            format!("{head}\n[… {left} more bytes are lost: {error}]")
         }
-        block => block,
     }
 }
 

@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use impresario_kernel::event::{Authority, Birth, Context, RequestConfig, RequestHeader, ToolSchema, Tools};
-use impresario_kernel::{Access, AgentId, AgentPath, Budget, Overlap, RestartPolicy, RetryPolicy, Spec, TurnLimits};
-use impresario_seams::Workspace;
+use impresario_kernel::event::{Authority, Birth, Context, RequestConfig, RequestHeader, Route, ToolSchema, Tools};
+use impresario_kernel::{
+    Access, Agent, AgentId, AgentPath, Budget, Overlap, RestartPolicy, RetryPolicy, Spec, TurnLimits,
+};
+use impresario_seams::{SubagentRequest, Workspace};
 use serde_json::Map;
 
-use crate::delegation::{self, FINAL_OUTPUT, SUBAGENT, SubagentArgs};
+use crate::delegation::{self, FINAL_OUTPUT, READ_ARTIFACT, SUBAGENT, SubagentArgs};
 use crate::error::Error;
 use crate::hooks::Hooks;
-use crate::limits::Limits;
 use crate::output::OutputSchema;
 use crate::recovery::Stored;
 use crate::shared::Shared;
-use crate::spec::AgentSpec;
+use crate::spec::{AgentSpec, Answerer};
 
 /// The built-in system text: the same bytes for every agent of a tree, so that providers can cache it.
 const SYSTEM: &str = "You are an agent of Impresario. You work in one folder with the tools you are given. \
@@ -34,11 +35,25 @@ pub(crate) struct Profile {
     pub(crate) restarts: RestartPolicy,
     /// What each of its turns is to come out with.
     pub(crate) output: Option<OutputSchema>,
+    /// Whether its turns are run by a provider of subagents.
+    pub(crate) is_outside: bool,
     /// Whether it or an agent above it has a budget.
     pub(crate) is_budgeted: bool,
+    /// Who answers questions about its calls: that of the nearest agent above it that has one.
+    pub(crate) approver: Option<Answerer>,
     pub(crate) hooks: Hooks,
     /// Those of them that look at calls.
     pub(crate) call_hooks: Hooks,
+}
+
+/// What was chosen for a child, beside what its call says.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    pub(crate) output: Option<OutputSchema>,
+    /// Who answers it, if not who answers its parent.
+    pub(crate) route: Option<Route>,
+    /// A folder of its own.
+    pub(crate) workspace: Option<Workspace>,
 }
 
 impl Profile {
@@ -75,6 +90,7 @@ impl Profile {
             },
             workspace: None,
             output_schema: spec.output.as_ref().map(OutputSchema::schema),
+            route: None,
         };
         let header = RequestHeader { config, system, tools: Some(Tools::Schemas(tools)), rest: Map::new() };
         let hooks: Hooks = shared.hooks.iter().chain(&spec.hooks).cloned().collect();
@@ -89,7 +105,9 @@ impl Profile {
             dir,
             restarts,
             output: spec.output,
+            is_outside: false,
             is_budgeted,
+            approver: spec.approver.or_else(|| shared.approver.clone().map(Answerer)),
             hooks,
             call_hooks,
         };
@@ -104,8 +122,11 @@ impl Profile {
         path: AgentPath,
         parent: AgentId,
         args: &SubagentArgs,
-        (output, workspace): (Option<OutputSchema>, Option<Workspace>),
+        chosen: Chosen,
     ) -> Self {
+        let Chosen { output, route, workspace } = chosen;
+        let route = route.or_else(|| self.birth.route.clone());
+        let is_outside = route.as_ref().is_some_and(|route| shared.subagents.get(&route.provider).is_some());
         let depth = self.birth.depth + 1;
         let may_spawn = args.may_spawn().min(self.birth.authority.may_spawn.unwrap_or(u32::MAX));
         let allowed = |name: &str| {
@@ -116,10 +137,13 @@ impl Profile {
             granted && args.tools.as_ref().is_none_or(|tools| tools.iter().any(|tool| tool == name))
         };
         let tools: Vec<String> = self.birth.authority.tools.iter().filter(|name| allowed(name)).cloned().collect();
-        let header = match args.context {
+        let header = match (&route, args.context()) {
+            (Some(route), _) if is_outside => Arc::new(outside(route, output.is_some())),
+            (Some(route), Context::Fork) => Arc::new(routed(RequestHeader::clone(&self.spec.header), route)),
+            (Some(route), Context::Fresh) => Arc::new(routed(narrowed(&self.spec.header, &tools), route)),
             // The same bytes as its parent's, so that the provider's cache hits; the pipeline refuses the rest.
-            Context::Fork => Arc::clone(&self.spec.header),
-            Context::Fresh => Arc::new(narrowed(&self.spec.header, &tools)),
+            (None, Context::Fork) => Arc::clone(&self.spec.header),
+            (None, Context::Fresh) => Arc::new(narrowed(&self.spec.header, &tools)),
         };
         let dir = workspace.as_ref().map_or_else(|| self.dir.clone(), |workspace| workspace.dir.clone());
         let birth = Birth {
@@ -127,7 +151,7 @@ impl Profile {
             parent: Some(parent),
             path: path.clone(),
             depth,
-            context: args.context,
+            context: args.context(),
             authority: Authority {
                 tools,
                 may_spawn: Some(may_spawn),
@@ -136,27 +160,34 @@ impl Profile {
             },
             workspace: workspace.as_ref().map(|workspace| workspace.root.display().to_string()),
             output_schema: output.as_ref().map(OutputSchema::schema),
+            route,
         };
         let label = args.purpose().unwrap_or(path.segment()).to_owned();
-        let context = Some(context(&shared.limits, &birth, output.as_ref()).into());
+        let context = Some(context(shared, &birth, output.as_ref()).into());
         // Everything else is its parent's.
         let spec = Spec { header, context, requires_output: output.is_some(), ..Spec::clone(&self.spec) };
         let spec = Arc::new(spec);
         let is_budgeted = self.is_budgeted || args.budget().is_some();
-        Self { spec, birth, label, dir, output, is_budgeted, ..self.clone() }
+        Self { spec, birth, label, dir, output, is_outside, is_budgeted, ..self.clone() }
     }
 
     /// That of an agent which is only stored, in a tree whose root is made of `root`: what it was born with, on the root's
     /// route.
-    pub(crate) fn stored(root: &Self, stored: &Stored) -> Result<Self, Error> {
+    pub(crate) fn stored(shared: &Shared, root: &Self, stored: &Stored) -> Result<Self, Error> {
         let id = stored.info.id().clone();
         let unreadable = |why: &str| Error::Unreadable { id: id.clone(), why: why.into() };
         let birth = stored.agent.birth().cloned().ok_or_else(|| unreadable("it was never born"))?;
+        let is_outside = birth.route.as_ref().is_some_and(|route| shared.subagents.get(&route.provider).is_some());
         let config = root.spec.header.config.clone();
         let header = match stored.agent.header() {
             Some(header) => RequestHeader { config, ..RequestHeader::clone(header) },
             // It never asked a model: it has the tools that it may use.
             None => narrowed(&root.spec.header, &birth.authority.tools),
+        };
+        let header = match &birth.route {
+            Some(route) if is_outside => outside(route, birth.output_schema.is_some()),
+            Some(route) => routed(header, route),
+            None => header,
         };
         let schema = birth.output_schema.as_deref().cloned();
         let output = schema.map(OutputSchema::json).transpose()?;
@@ -164,17 +195,40 @@ impl Profile {
         let requires_output = output.is_some();
         let spec = Spec { header: Arc::new(header), context, requires_output, ..Spec::clone(&root.spec) };
         let (label, dir) = (stored.info.new.label.clone(), PathBuf::from(&birth.authority.dir));
-        Ok(Self { spec: Arc::new(spec), birth, label, dir, output, ..root.clone() })
+        Ok(Self { spec: Arc::new(spec), birth, label, dir, output, is_outside, ..root.clone() })
     }
 
     /// That of a root which goes on from a copy of this agent, with the same rights.
     pub(crate) fn forked(&self, shared: &Shared, id: &AgentId) -> Self {
         let (root, path) = (id.clone(), AgentPath::root());
         let birth = Birth { root, parent: None, path, depth: 0, context: Context::Fork, ..self.birth.clone() };
-        let context = Some(context(&shared.limits, &birth, self.output.as_ref()).into());
+        let context = Some(context(shared, &birth, self.output.as_ref()).into());
         let spec = Arc::new(Spec { context, ..Spec::clone(&self.spec) });
         // A budget is its tree's: the copy has none until it is given one.
         Self { spec, birth, is_budgeted: false, ..self.clone() }
+    }
+
+    /// Who answers it.
+    pub(crate) fn route(&self) -> Route {
+        let RequestConfig { provider, model, .. } = &self.spec.header.config;
+        Route { provider: provider.clone(), model: model.clone() }
+    }
+
+    /// What a provider of subagents is told of a turn.
+    pub(crate) fn turn_of(&self, id: &AgentId, agent: &Agent, turn: u32) -> SubagentRequest {
+        let authority = &self.birth.authority;
+        SubagentRequest {
+            agent: id.clone(),
+            path: self.birth.path.clone(),
+            turn,
+            model: self.route().model,
+            dir: self.dir.clone(),
+            access: authority.access,
+            tools: authority.tools.iter().filter(|name| !delegation::is_delegation(name)).cloned().collect(),
+            may_spawn: authority.may_spawn.unwrap_or(0),
+            output_schema: self.birth.output_schema.clone(),
+            messages: agent.messages(),
+        }
     }
 
     /// A budget of money takes a price.
@@ -206,7 +260,7 @@ fn offered(
         shared.tools.iter().map(|tool| (tool.schema(), tool.access())).collect();
     let may_spawn = shared.limits.depth_max > 0;
     let own = delegation::schemas().into_iter();
-    let is_own = |name: &str| may_spawn || (has_output && name == FINAL_OUTPUT);
+    let is_own = |name: &str| may_spawn || name == READ_ARTIFACT || (has_output && name == FINAL_OUTPUT);
     all.extend(own.filter(|own| is_own(&own.name)).map(|own| (own, Access::Read)));
     for name in wanted.unwrap_or_default() {
         if !all.iter().any(|(schema, _)| schema.name == *name) {
@@ -235,6 +289,23 @@ fn narrowed(header: &RequestHeader, tools: &[String]) -> RequestHeader {
     RequestHeader { tools: narrowed, ..header.clone() }
 }
 
+/// That of who has a system text and tools of its own.
+fn outside(route: &Route, has_output: bool) -> RequestHeader {
+    let config = RequestConfig {
+        provider: route.provider.clone(),
+        model: route.model.clone(),
+        max_tokens: None,
+        rest: Map::new(),
+    };
+    let output = delegation::schemas().into_iter().filter(|schema| has_output && schema.name == FINAL_OUTPUT);
+    RequestHeader { config, system: None, tools: Some(Tools::Schemas(output.collect())), rest: Map::new() }
+}
+
+fn routed(header: RequestHeader, route: &Route) -> RequestHeader {
+    let (provider, model) = (route.provider.clone(), route.model.clone());
+    RequestHeader { config: RequestConfig { provider, model, ..header.config }, ..header }
+}
+
 fn kernel_spec(
     shared: &Shared,
     header: Arc<RequestHeader>,
@@ -251,7 +322,7 @@ fn kernel_spec(
     Arc::new(Spec {
         header,
         overlap: Arc::new(overlap),
-        context: Some(context(limits, birth, output).into()),
+        context: Some(context(shared, birth, output).into()),
         requires_output: output.is_some(),
         limits: TurnLimits {
             steps: limits.steps_max,
@@ -268,17 +339,20 @@ fn kernel_spec(
 }
 
 /// What the runtime tells the model about where it stands. Never part of schemas or the system text.
-fn context(limits: &Limits, birth: &Birth, output: Option<&OutputSchema>) -> String {
-    let authority = &birth.authority;
+fn context(shared: &Shared, birth: &Birth, output: Option<&OutputSchema>) -> String {
+    let (limits, authority) = (&shared.limits, &birth.authority);
     let may_spawn = match authority.may_spawn {
         None => format!("at most {} subagents in all", limits.descendants_max),
         Some(0) => "no subagents".into(),
         Some(most) => format!("at most {most} subagents"),
     };
+    let others = shared.subagents.names();
+    let is_told = !others.is_empty() && authority.may_spawn != Some(0);
+    let others = if is_told { format!(" Providers of subagents: {}.", others.join(", ")) } else { String::new() };
     let output = output.map(|output| format!(" {}", output.told())).unwrap_or_default();
     format!(
         "Your place: {} (depth {} of at most {}). Folder: {}. Access: {}. You may have {may_spawn}; at most {} turns \
-         run at once, others wait for their turn.{output}",
+         run at once, others wait for their turn.{others}{output}",
         birth.path,
         birth.depth,
         limits.depth_max,

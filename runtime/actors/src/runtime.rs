@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use impresario_kernel::{AgentId, Boundary, Cause, Fork, RequestHeader, Spec};
-use impresario_seams::{SessionFilter, SessionInfo, Store};
+use impresario_seams::{SessionFilter, SessionInfo, Store, Subagents};
 use ractor::{Actor, ActorRef};
 use tokio::sync::oneshot;
 
@@ -51,6 +51,21 @@ impl Runtime {
     /// Makes a new root agent; it is stored when this returns. It does nothing until it is told something.
     pub async fn spawn(&self, spec: AgentSpec) -> Result<AgentHandle, Error> {
         spawn(&self.shared, spec).await
+    }
+
+    /// Adds a provider of subagents to those that [`RuntimeBuilder::subagents`] has.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when another provider has its name.
+    pub fn add_subagents(&self, provider: impl Subagents) -> Result<(), Error> {
+        let models = self.shared.models.keys().map(String::as_str);
+        self.shared.subagents.add(Arc::new(provider), models)
+    }
+
+    /// Takes a provider of subagents away; whether it was there. What it runs goes on to the end of its turn, and a later
+    /// turn of its subagents fails.
+    pub fn remove_subagents(&self, name: &str) -> bool {
+        self.shared.subagents.remove(name)
     }
 
     /// Opens a stored root and its tree again. What a crash left open is closed first, honestly; `spec` frames the

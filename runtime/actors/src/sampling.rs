@@ -4,8 +4,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::{FutureExt, StreamExt};
-use impresario_kernel::{AgentId, Chunk, Failure, Millis, RunKey};
-use impresario_seams::{Model, ModelRequest};
+use impresario_kernel::{AgentId, AgentPath, Chunk, Failure, Millis, RunKey};
+use impresario_seams::ChunkStream;
 use ractor::ActorRef;
 
 use crate::agent::AgentMessage;
@@ -29,17 +29,17 @@ impl ChunkBuffer {
     }
 }
 
-/// Runs one attempt to its end and reports it. Dropping the future closes the stream.
+/// Runs one attempt to its end and reports it: `answer` is asked for when nobody has stopped the agent in its place of
+/// its tree. Dropping the future closes the stream.
 pub(crate) async fn sample(
     shared: Arc<Shared>,
-    root: AgentId,
-    model: Arc<dyn Model>,
-    request: ModelRequest,
+    place: (AgentId, AgentPath),
+    answer: impl Future<Output = Result<ChunkStream, Failure>>,
     run: RunKey,
     buffer: Arc<ChunkBuffer>,
     agent: ActorRef<AgentMessage>,
 ) {
-    let attempt = AssertUnwindSafe(receive(&shared, &root, &*model, request, run, &buffer, &agent)).catch_unwind();
+    let attempt = AssertUnwindSafe(receive(&shared, &place, answer, run, &buffer, &agent)).catch_unwind();
     let result = attempt.await.unwrap_or_else(|panic| {
         Err(Failure::new("PANIC", format!("the model adapter panicked: {}", panic_text(&*panic))))
     });
@@ -49,16 +49,15 @@ pub(crate) async fn sample(
 
 async fn receive(
     shared: &Shared,
-    root: &AgentId,
-    model: &dyn Model,
-    request: ModelRequest,
+    (root, path): &(AgentId, AgentPath),
+    answer: impl Future<Output = Result<ChunkStream, Failure>>,
     run: RunKey,
     buffer: &ChunkBuffer,
     agent: &ActorRef<AgentMessage>,
 ) -> Result<(), Failure> {
     // Between the decision to ask and this moment somebody may have stopped the agent.
-    shared.halts.lifted(root, &request.scope.path).await;
-    let mut stream = model.stream(request).await?;
+    shared.halts.lifted(root, path).await;
+    let mut stream = answer.await?;
     while let Some(chunk) = stream.next().await {
         let chunk = chunk?;
         let is_last = matches!(chunk, Chunk::Finish { .. });

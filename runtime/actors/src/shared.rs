@@ -15,6 +15,7 @@ use crate::journal::Journal;
 use crate::limits::Limits;
 use crate::prices::PriceTable;
 use crate::profile::Profile;
+use crate::providers::Providers;
 use crate::router::Router;
 use crate::supervisor::SupervisorMessage;
 
@@ -23,6 +24,7 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) lease: Lease,
     pub(crate) models: BTreeMap<String, Arc<dyn Model>>,
+    pub(crate) subagents: Providers,
     /// In the order in which a model is offered them.
     pub(crate) tools: Vec<Arc<dyn Tool>>,
     pub(crate) approver: Option<Arc<dyn Approver>>,

@@ -1,13 +1,24 @@
 //! What to make an agent of.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use impresario_kernel::{Access, Budget, RestartPolicy};
-use impresario_seams::Hook;
+use impresario_seams::{Approver, Hook};
 use serde_json::{Map, Value};
 
 use crate::output::OutputSchema;
+
+/// An [`Approver`] that is shared.
+#[derive(Clone)]
+pub struct Answerer(pub Arc<dyn Approver>);
+
+impl fmt::Debug for Answerer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Answerer")
+    }
+}
 
 /// What a root agent is made of. Its children get the same, narrowed by what spawned them.
 #[derive(Clone, Debug)]
@@ -38,6 +49,8 @@ pub struct AgentSpec {
     /// What it and all below it may spend; `None` is no limit of its own. When a stored root is opened, what this says
     /// replaces what was said before, and the rest stays; what was spent before counts.
     pub budget: Option<Budget>,
+    /// Who answers questions about its calls and those of its descendants; `None` is who answers the runtime's.
+    pub approver: Option<Answerer>,
     /// Hooks of its own, asked behind the runtime's; its descendants have them too.
     pub hooks: Vec<Arc<dyn Hook>>,
 }
@@ -58,8 +71,16 @@ impl AgentSpec {
             restarts: None,
             output: None,
             budget: None,
+            approver: None,
             hooks: vec![],
         }
+    }
+
+    /// Says who answers questions about its calls and those of its descendants.
+    #[must_use]
+    pub fn approver(mut self, approver: impl Approver) -> Self {
+        self.approver = Some(Answerer(Arc::new(approver)));
+        self
     }
 
     /// Adds a hook of its own.

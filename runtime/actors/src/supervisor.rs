@@ -19,7 +19,7 @@ use impresario_kernel::admission::Applicant;
 use impresario_kernel::{
     Agent, AgentId, AgentPath, CallId, CallKey, CallReport, Cause, ChargeId, Fork, Funds, Outcome, OutcomeKind, Seq,
 };
-use impresario_seams::{Observed, StoreError, Workspace};
+use impresario_seams::{Observed, StoreError};
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
@@ -29,8 +29,7 @@ use crate::capacity::{Capacity, LiveLimits};
 use crate::delegation::{Manage, Settled, SubagentArgs, WaitArgs};
 use crate::error::Error;
 use crate::halts::Halt;
-use crate::output::OutputSchema;
-use crate::profile::Profile;
+use crate::profile::{Chosen, Profile};
 use crate::receipt::Receipt;
 use crate::recovery::{Loaded, Stored};
 use crate::shared::Shared;
@@ -133,8 +132,7 @@ pub(crate) struct Spawn {
     pub(crate) call: CallKey,
     pub(crate) call_id: CallId,
     pub(crate) args: SubagentArgs,
-    pub(crate) output: Option<OutputSchema>,
-    pub(crate) workspace: Option<Workspace>,
+    pub(crate) chosen: Chosen,
     pub(crate) profile: Arc<Profile>,
     /// The parent as it is: what a fork shares.
     pub(crate) prefix: Agent,

@@ -221,7 +221,7 @@ async fn b169_b170_a_child_has_the_tools_that_it_is_given_and_a_wrong_name_leave
     assert_eq!(receipt.agents.len(), 2, "{receipt:?}");
     let results = world.results().await;
     assert!(
-        results[0].ends_with("\nlist_agents report") || results[0].ends_with("\nreport list_agents"),
+        results[0].ends_with("\nlist_agents report") || results[0].ends_with("\nread_artifact report list_agents"),
         "{results:?}"
     );
     assert!(results[1].contains("you have no tool \"nothing_like_it\" to give"), "{results:?}");

@@ -1,14 +1,14 @@
 //! Hooks: what they may decide, and what their failures decide.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use impresario_actors::{AgentSpec, Runtime, RuntimeBuilder};
 use impresario_kernel::{Access, Block, Overlap, ToolSchema};
-use impresario_models::scripted::ScriptedModel;
+use impresario_models::scripted::{Answer, ScriptedModel, View};
 use impresario_seams::{
     Afterwards, Approver, Hook, HookCall, HookResult, Question, Tool, ToolContext, ToolError, ToolOutput, Verdict,
 };
@@ -173,4 +173,37 @@ async fn calls_for_other_agents_are_judged_too() {
         runtime.quiesce(root.id()).await.unwrap();
         assert_eq!(&*root.outcome().await.unwrap().unwrap().text, expected);
     }
+}
+
+/// Says yes, and keeps who asked.
+#[derive(Clone, Default)]
+struct Asked(Arc<Mutex<Vec<String>>>);
+
+impl Approver for Asked {
+    fn ask(&self, question: Question) -> BoxFuture<'static, bool> {
+        self.0.lock().unwrap().push(question.path.to_string());
+        async { true }.boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_childs_question_goes_to_who_answers_those_of_the_nearest_agent_above_it() {
+    let ask = Says { before: || Verdict::Ask { question: "may it?".into() }, ..SILENT };
+    let echo = Echo::default();
+    let script = ScriptedModel::from_fn(|view: &View<'_>| match (view.scope().path.as_str(), view.scope().step) {
+        ("root/w", 1) => Answer::calls("", vec![("echo".into(), "{}".into())]),
+        ("root", 1) => Answer::calls("", vec![("subagent".into(), r#"{"prompt": "go", "label": "w"}"#.into())]),
+        _ => Answer::text("done"),
+    });
+    let builder = Runtime::builder(Arc::new(MemoryStore::new())).model(script).tool(Arc::new(echo.clone())).hook(ask);
+    // Nobody who answers for the whole runtime says yes.
+    let runtime = builder.approver(Answers(false)).build().await.unwrap();
+    let asked = Asked::default();
+    let spec = AgentSpec::new("scripted", "any", std::env::temp_dir()).approver(asked.clone());
+    let root = runtime.spawn(spec).await.unwrap();
+    root.followup("go").await.unwrap();
+    root.wait().await.unwrap();
+    runtime.shutdown().await.unwrap();
+    assert_eq!(*asked.0.lock().unwrap(), ["root", "root/w"]);
+    assert_eq!(echo.0.load(Ordering::SeqCst), 1);
 }

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use impresario_actors::{AgentSpec, Receipt, Runtime};
-use impresario_kernel::{Block, Message, OutcomeKind};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use impresario_actors::{AgentSpec, Limits, Receipt, Runtime};
+use impresario_kernel::{Access, Block, Message, OutcomeKind, Overlap, ToolSchema};
 use impresario_models::scripted::{Answer, ScriptedModel, View};
+use impresario_seams::{Tool, ToolContext, ToolError, ToolOutput};
 use impresario_stores::MemoryStore;
 use serde_json::{Value, json};
 
@@ -176,4 +179,51 @@ async fn two_hundred_long_answers_do_not_overflow_their_parent() {
     let shown: usize = outcome.text.parse().unwrap_or_else(|_| panic!("{outcome:?}"));
     assert!(shown < 200 * 1_600, "the parent is shown {shown} bytes");
     runtime.shutdown().await.unwrap();
+}
+
+/// Says a lot.
+struct Long;
+
+impl Tool for Long {
+    fn schema(&self) -> Arc<ToolSchema> {
+        Arc::new(ToolSchema { name: "long".into(), description: "says a lot".into(), parameters: json!({}) })
+    }
+
+    fn overlap(&self) -> Overlap {
+        Overlap::Parallel
+    }
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    fn run(&self, _: Value, _: ToolContext) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+        async { Ok(ToolOutput::text("é".repeat(200_000))) }.boxed()
+    }
+}
+
+#[tokio::test]
+async fn the_rest_of_a_long_result_is_kept_and_can_be_read() {
+    let script = ScriptedModel::from_fn(|view: &View<'_>| {
+        let said: Vec<String> = view.messages().iter().filter_map(said).collect();
+        match said.last() {
+            None => Answer::calls("", vec![("long".into(), "{}".into())]),
+            Some(told) => match told.rsplit_once("read_artifact ") {
+                Some((_, how)) => Answer::calls("", vec![("read_artifact".into(), how.trim_end_matches(']').into())]),
+                None => Answer::text(said.join("\u{1}")),
+            },
+        }
+    });
+    let builder = Runtime::builder(Arc::new(MemoryStore::new())).model(script).tool(Arc::new(Long));
+    // Also where nobody may have subagents.
+    let limits = Limits { depth_max: 0, ..Limits::default() };
+    let runtime = builder.limits(limits).build().await.unwrap();
+    let root = runtime.spawn(AgentSpec::new("scripted", "any", std::env::temp_dir())).await.unwrap();
+    root.followup("go").await.unwrap();
+    let text = root.wait().await.unwrap().unwrap().text.to_string();
+    runtime.shutdown().await.unwrap();
+    let (long, read) = text.split_once('\u{1}').unwrap_or_else(|| panic!("{text:.200}"));
+    let shown = long.split_once("\n[… ").unwrap().0;
+    assert_eq!(shown.len(), 256 * 1024);
+    assert!(read.starts_with("[bytes 262144 to 278528 of 400000]\nééé"), "{read:.100}");
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use impresario::kernel::{AgentId, Cause, MessageId, Outcome, OutcomeKind, Spent};
+use impresario::kernel::{AgentId, Boundary, Cause, MessageId, Outcome, OutcomeKind, Spent};
 use impresario::seams::{SessionFilter, Store};
 use impresario::{AgentHandle, AgentSpec, Limits, OutputSchema, PriceTable, Runtime};
 use serde_json::json;
@@ -24,6 +24,7 @@ use crate::home::{self, Home};
 use crate::print::{self, Paint, Stream};
 use crate::provider::{self, Choice};
 use crate::run::{STOP_DEADLINE, system, time_is_up};
+use crate::sessions::find;
 use crate::signals::Signals;
 use crate::{backend, figures};
 
@@ -41,6 +42,8 @@ struct Job {
     label: String,
     /// A session of it that has no result yet.
     session: Option<AgentId>,
+    /// The session whose conversation it begins with.
+    fork: Option<AgentId>,
 }
 
 /// What came of a task.
@@ -64,6 +67,7 @@ pub(crate) async fn batch(common: &Common, args: BatchArgs) -> Result<Exit, Fail
     }
     let store = backend::store(&home)?;
     find_sessions(&store, &results, &mut jobs).await?;
+    find_forks(&store, common, &mut jobs).await?;
     let is_scripted = choices.values().all(Choice::is_scripted);
     let most = args.jobs.map_or(if is_scripted { 64 } else { 16 }, |jobs| jobs as usize);
     let mut models = Vec::with_capacity(choices.len());
@@ -191,7 +195,7 @@ fn jobs(
                  a batch of its own"
             )));
         }
-        jobs.push(Job { task, spec, label, session: None });
+        jobs.push(Job { task, spec, label, session: None, fork: None });
     }
     Ok((choices, jobs))
 }
@@ -206,6 +210,17 @@ async fn find_sessions(store: &Arc<dyn Store>, results: &Results, jobs: &mut [Jo
     }
     for job in jobs {
         job.session = begun.get(&job.label).cloned();
+    }
+    Ok(())
+}
+
+/// Finds the sessions that tasks begin with a copy of.
+async fn find_forks(store: &Arc<dyn Store>, common: &Common, jobs: &mut [Job]) -> Result<(), Failed> {
+    let folder = home::work_dir(common)?;
+    for job in jobs {
+        if let Some(named) = &job.task.fork {
+            job.fork = Some(find::session(store, named, &folder).await?.id().clone());
+        }
     }
     Ok(())
 }
@@ -348,7 +363,10 @@ async fn perform(runtime: &Runtime, job: Job, timeout: Option<Duration>) -> Resu
 async fn begin(runtime: &Runtime, job: &Job) -> impresario::Result<(AgentHandle, Option<Arc<Outcome>>)> {
     let first = || MessageId::new("task");
     let Some(session) = &job.session else {
-        let handle = runtime.spawn(job.spec.clone()).await?;
+        let handle = match &job.fork {
+            Some(from) => runtime.fork(from, Boundary::Completed, job.spec.clone()).await?,
+            None => runtime.spawn(job.spec.clone()).await?,
+        };
         handle.followup_as(first(), &job.task.prompt).await?;
         return Ok((handle, None));
     };

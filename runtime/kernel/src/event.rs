@@ -630,6 +630,18 @@ pub struct Birth {
     /// The JSON Schema of what each of its turns is to come out with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Arc<Value>>,
+    /// Who answers it, where that was chosen for it or for an agent above it; none for the root's own route.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<Route>,
+}
+
+/// Who answers an agent's requests.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct Route {
+    /// A provider of models, or one of subagents.
+    pub provider: String,
+    /// The provider's name for what it runs.
+    pub model: String,
 }
 
 /// How much of its parent's context an agent was born with.

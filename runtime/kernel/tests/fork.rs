@@ -24,6 +24,7 @@ fn birth(path: AgentPath, parent: Option<&str>) -> Birth {
         authority: Authority { dir: "/".into(), access: Access::Read, tools: vec![], may_spawn: None },
         workspace: None,
         output_schema: None,
+        route: None,
     }
 }
 

@@ -44,6 +44,7 @@ fn birth() -> Birth {
         authority: Authority { dir: "/".into(), access: Access::Read, tools: vec![], may_spawn: None },
         workspace: None,
         output_schema: None,
+        route: None,
     }
 }
 

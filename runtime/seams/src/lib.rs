@@ -7,6 +7,7 @@ pub mod hook;
 pub mod model;
 pub mod observed;
 pub mod store;
+pub mod subagents;
 pub mod tool;
 pub mod workspaces;
 
@@ -21,5 +22,6 @@ pub use observed::{Observed, ObservedEvent};
 pub use store::{
     Batch, Commit, ForkRef, Head, Lease, NewSession, SessionFilter, SessionInfo, Store, StoreError, TurnState,
 };
+pub use subagents::{Capabilities, SubagentRequest, Subagents};
 pub use tool::{Overlap, Tool, ToolContext, ToolError, ToolOutput};
 pub use workspaces::{Workspace, Workspaces};

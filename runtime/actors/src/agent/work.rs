@@ -15,6 +15,8 @@ use super::{AgentMessage, AgentState, SlotState, Task};
 use crate::delegation::{self, FINAL_OUTPUT, Manage, OutputArgs, SUBAGENT, SubagentArgs, WAIT_AGENTS, WaitArgs};
 use crate::output::OutputSchema;
 use crate::pipeline::{self, PipelineCall};
+use crate::profile::Chosen;
+use crate::providers;
 use crate::sampling::{ChunkBuffer, sample};
 use crate::supervisor::{Spawn, SupervisorMessage, Wait, WaitResult};
 
@@ -159,6 +161,11 @@ impl AgentState {
         self.buffers.insert(run, Arc::clone(&buffer));
         let header = self.agent.header().unwrap_or(&self.agent.spec().header);
         let provider = &header.config.provider;
+        let place = (self.profile.birth.root.clone(), self.profile.birth.path.clone());
+        if let Some(subagents) = self.shared.subagents.get(provider) {
+            let answer = providers::run(subagents, self.profile.turn_of(&self.id, &self.agent, run.turn));
+            return own(sample(Arc::clone(&self.shared), place, answer, run, buffer, myself.clone()));
+        }
         let Some(model) = self.shared.models.get(provider).cloned() else {
             let known = self.shared.models.keys().cloned().collect::<Vec<_>>().join(", ");
             let message = format!("a hook asked for the provider {provider:?}; this runtime has {known}");
@@ -174,8 +181,8 @@ impl AgentState {
             attempt: run.attempt,
         };
         let request = ModelRequest { header: Arc::clone(header), messages: self.agent.messages(), scope };
-        let root = self.profile.birth.root.clone();
-        own(sample(Arc::clone(&self.shared), root, model, request, run, buffer, myself.clone()))
+        let answer = async move { model.stream(request).await };
+        own(sample(Arc::clone(&self.shared), place, answer, run, buffer, myself.clone()))
     }
 
     fn start_retry(&self, myself: &ActorRef<AgentMessage>, run: RunKey, at: Millis) -> Task {
@@ -206,7 +213,7 @@ impl AgentState {
         if is_delegation {
             // Judged like any other call; the runtime itself performs it.
             self.judging.insert(key);
-            return own(pipeline::judge(shared, call, myself));
+            return own(pipeline::judge(call, myself));
         }
         own(pipeline::perform(shared, call, myself))
     }
@@ -225,6 +232,7 @@ impl AgentState {
             authority: self.profile.birth.authority.clone(),
             dir: self.profile.dir.clone(),
             cancel: self.cancels.get(&key).cloned().unwrap_or_default(),
+            approver: self.profile.approver.clone(),
             hooks: Arc::clone(&self.profile.call_hooks),
         })
     }
@@ -275,10 +283,10 @@ impl AgentState {
     }
 
     /// What a child is to be, if that makes sense.
-    fn child_args(&self, arguments: &str) -> Result<(SubagentArgs, Option<OutputSchema>), Box<CallReport>> {
+    fn child_args(&self, arguments: &str) -> Result<(SubagentArgs, Chosen), Box<CallReport>> {
         let args: SubagentArgs = delegation::parse(SUBAGENT, arguments)?;
-        if args.prompt.trim().is_empty() {
-            let report = CallReport::failed("ToolArgsError", "INVALID_ARGS", "subagent: `prompt` is empty");
+        if let Err(wrong) = args.check() {
+            let report = CallReport::failed("ToolArgsError", "INVALID_ARGS", &format!("{SUBAGENT}: {wrong}"));
             return Err(Box::new(report));
         }
         self.check_tools(args.tools.as_deref().unwrap_or_default())?;
@@ -289,7 +297,8 @@ impl AgentState {
         let output = args.output_schema.clone().map(OutputSchema::json).transpose();
         let output = output
             .map_err(|error| CallReport::failed("ToolArgsError", "INVALID_ARGS", &format!("subagent: {error}")))?;
-        Ok((args, output))
+        let route = providers::route(&self.shared, &args, &self.profile.route())?;
+        Ok((args, Chosen { output, route, workspace: None }))
     }
 
     /// Asks the supervisor for a child.
@@ -301,12 +310,13 @@ impl AgentState {
         workspace: Option<Workspace>,
         is_again: bool,
     ) -> Result<(), Box<CallReport>> {
-        let (args, output) = self.child_args(arguments)?;
+        let (args, chosen) = self.child_args(arguments)?;
+        let chosen = Chosen { workspace, ..chosen };
         let (parent, call, call_id) = (self.id.clone(), key, id.clone());
         // A fork costs the same whatever the length of the log: the child shares it.
         let prefix = self.agent.clone();
         let profile = Arc::clone(&self.profile);
-        let spawn = Spawn { parent, call, call_id, args, output, workspace, profile, prefix, is_again };
+        let spawn = Spawn { parent, call, call_id, args, chosen, profile, prefix, is_again };
         self.shared.supervisor.cast(SupervisorMessage::Spawn(Box::new(spawn)));
         Ok(())
     }

@@ -13,7 +13,8 @@ const MESSAGE: &str = "message_agent";
 const INTERRUPT: &str = "interrupt_agent";
 const STOP: &str = "stop_agent";
 const LIST: &str = "list_agents";
-const READ: &str = "read_artifact";
+/// The rest of what was cut off: an answer, or the result of a tool.
+pub(crate) const READ: &str = "read_artifact";
 /// What a child tells its parent while it works.
 pub(super) const REPORT: &str = "report";
 
@@ -55,10 +56,10 @@ pub(super) fn schemas() -> Vec<Arc<ToolSchema>> {
         ),
         schema(
             READ,
-            "Reads more of a subagent's last answer, where it was cut off because it is long.",
+            "Reads more of a long result, or of a subagent's last answer, where it was cut off.",
             object(
                 json!({
-                    "artifact": {"type": "string", "description": "The subagent's id or path."},
+                    "artifact": {"type": "string", "description": "Its name, or the subagent's id or path."},
                     "from_byte": {"type": "integer", "minimum": 0, "description": "Where to go on. Default: 0."},
                     "max_bytes": {"type": "integer", "minimum": 1, "maximum": READ_BYTES,
                         "description": "Default: 16384."}

@@ -17,20 +17,46 @@ use crate::error::Error;
 use crate::handle::AgentHandle;
 use crate::receipt::Receipt;
 use crate::runtime::wake;
+use crate::shared::Shared;
 
 /// Why a root reports to nobody.
 const NOBODY: &str = "nobody gave you your task but the user, who reads your answer";
 
+/// Why some are not written to.
+const ONE_TURN: &str = "its provider runs one turn a subagent; start another one with all that it needs to know";
+
+impl TreeState {
+    /// Whether who runs the agent lets it have no other turn.
+    fn has_one_turn(&self, shared: &Shared, agent: &AgentId) -> bool {
+        let profile = self.agents.get(agent).map(|entry| &entry.profile).filter(|profile| profile.is_outside);
+        let provider = profile.and_then(|profile| shared.subagents.get(&profile.route().provider));
+        provider.is_some_and(|provider| !provider.capabilities().continuable)
+    }
+}
+
 impl SupervisorState {
     pub(super) fn manage(&mut self, parent: AgentId, call: CallKey, what: Manage) {
+        let shared = Arc::clone(&self.shared);
         let Some(tree) = self.tree_of(&parent) else { return };
         let whom = what.agent().map(|name| found(tree, &parent, name)).transpose();
         let report = match (what, whom) {
+            (Manage::Read { agent, from, bytes }, Err(nobody)) => {
+                let artifact = shared.store.artifact(agent);
+                return self.perform(parent, call, async move {
+                    match artifact.await {
+                        Ok(Some(artifact)) => piece(&String::from_utf8_lossy(&artifact), from, bytes),
+                        Ok(None) => *nobody,
+                        Err(error) => CallReport::failed("ToolError", "STORE", &error.to_string()),
+                    }
+                });
+            }
             (_, Err(report)) => *report,
+            (Manage::Message { .. }, Ok(Some(agent))) if tree.has_one_turn(&shared, &agent) => {
+                CallReport::failed("ToolDeniedError", "NOT_RESUMABLE", ONE_TURN)
+            }
             (Manage::Message { text, lane, .. }, Ok(Some(agent))) => {
                 let id = MessageId::new(format!("message:{parent}:{call}"));
                 let message = delegation::message(&parent, id, &text);
-                let shared = Arc::clone(&self.shared);
                 let told = async move {
                     match wake(&shared, &agent).await {
                         Ok(handle) => written(handle.tell(message, lane, true).await),
@@ -153,7 +179,11 @@ fn read(tree: &TreeState, agent: &AgentId, from: usize, bytes: usize) -> CallRep
     let Some(settled) = tree.settled(agent) else {
         return CallReport::failed("ToolArgsError", "NO_ANSWER", "it has not come to an end yet; wait for it");
     };
-    let text = &settled.outcome.answer();
+    piece(&settled.outcome.answer(), from, bytes)
+}
+
+/// A piece of a long text, and where in it that stands.
+fn piece(text: &str, from: usize, bytes: usize) -> CallReport {
     let Some(rest) = text.get(from.min(text.len())..) else {
         let message = format!("byte {from} is in the middle of a character; go on where the last piece ended");
         return CallReport::failed("ToolArgsError", "INVALID_ARGS", &message);

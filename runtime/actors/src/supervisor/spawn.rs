@@ -18,6 +18,7 @@ use crate::agent::{AgentActor, AgentInit, AgentMessage, new_session};
 use crate::delegation;
 use crate::error::Error;
 use crate::profile::Profile;
+use crate::providers::{FORK, SPAWN};
 use crate::spec::AgentSpec;
 
 /// How many characters of the first prompt are a session's title.
@@ -84,7 +85,7 @@ impl SupervisorState {
     }
 
     pub(super) fn spawn(&mut self, spawn: Spawn) {
-        let Spawn { parent, call, call_id, args, output, workspace, profile, prefix, is_again } = spawn;
+        let Spawn { parent, call, call_id, args, chosen, profile, prefix, is_again } = spawn;
         if is_again && let Some(child) = self.child_asked_for(&parent, &call_id) {
             return self.asked_again(&child, &parent, call, args.background);
         }
@@ -94,7 +95,7 @@ impl SupervisorState {
             child: child.clone(),
             parent: parent.clone(),
             label: args.label.clone(),
-            context: args.context,
+            context: args.context(),
             background: args.background,
             call: Some(call_id),
             may_spawn: args.may_spawn(),
@@ -108,7 +109,7 @@ impl SupervisorState {
             Ok(reserved) => reserved,
             Err(refused) => {
                 tree.refused += u32::from(refused == SpawnRefused::Stopped);
-                self.close_workspace(workspace);
+                self.close_workspace(chosen.workspace);
                 return self.refuse(&parent, call, &refused);
             }
         };
@@ -120,8 +121,8 @@ impl SupervisorState {
         if !args.background {
             tree.answers(&child, &parent, call);
         }
-        let profile = Arc::new(profile.child(&self.shared, path.clone(), parent.clone(), &args, (output, workspace)));
-        let (agent, fork) = match args.context {
+        let profile = Arc::new(profile.child(&self.shared, path.clone(), parent.clone(), &args, chosen));
+        let (agent, fork) = match args.context() {
             Context::Fresh => (Agent::new(Arc::clone(&profile.spec)), None),
             // Its call is being run, so the asking agent can be forked.
             Context::Fork => match prefix.fork(Arc::clone(&profile.spec)) {
@@ -261,9 +262,10 @@ struct Newborn {
 
 fn descriptor(profile: &Profile) -> Option<SubagentDescribed> {
     profile.birth.parent.as_ref()?;
-    let provider = match profile.birth.context {
-        Context::Fresh => "spawn",
-        Context::Fork => "fork",
+    let provider = match (&profile.is_outside, profile.birth.context) {
+        (true, _) => &*profile.spec.header.config.provider,
+        (false, Context::Fresh) => SPAWN,
+        (false, Context::Fork) => FORK,
     };
     Some(SubagentDescribed {
         version: 2,

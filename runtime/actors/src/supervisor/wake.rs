@@ -58,9 +58,10 @@ impl SupervisorState {
 
     pub(super) fn woken(&mut self, id: &AgentId, stored: Result<Stored, Error>) {
         let root = self.root_of.get(id).and_then(|root| self.shared.roots().get(root).cloned());
+        let shared = Arc::clone(&self.shared);
         let entry = self.tree_of(id).and_then(|tree| tree.agents.get_mut(id));
         let read = match (stored, root, entry) {
-            (Ok(stored), Some(root), Some(entry)) => Profile::stored(&root, &stored).map(|profile| {
+            (Ok(stored), Some(root), Some(entry)) => Profile::stored(&shared, &root, &stored).map(|profile| {
                 entry.profile = Arc::new(profile);
                 let agent = stored.agent.with_spec(Arc::clone(&entry.profile.spec));
                 (Stored { agent, ..stored }, entry.is_read)

@@ -23,6 +23,8 @@ pub(crate) struct Task {
     pub(crate) tools: Option<Vec<String>>,
     /// The JSON Schema that its output must fit.
     pub(crate) output_schema: Option<Value>,
+    /// The session whose conversation it begins with, as its line names it.
+    pub(crate) fork: Option<String>,
     /// Of all that it asks for: the same hash is the same task.
     pub(crate) hash: String,
 }
@@ -36,6 +38,7 @@ struct Line {
     dir: Option<PathBuf>,
     tools: Option<Vec<String>>,
     output_schema: Option<Value>,
+    context: Option<String>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -88,7 +91,7 @@ fn json_task(text: &str, template: Option<&str>) -> Result<Task, String> {
         (Some(template), _) => filled(template, &fields)?,
         (None, Some(prompt)) => {
             if let Some(unknown) = line.rest.keys().next() {
-                let known = "id, prompt, model, dir, tools, output_schema";
+                let known = "id, prompt, model, dir, tools, output_schema, context";
                 return Err(format!("there is no field {unknown:?} ({known}; others go with --template)"));
             }
             prompt
@@ -104,16 +107,27 @@ fn json_task(text: &str, template: Option<&str>) -> Result<Task, String> {
         Some(Value::Number(id)) => Some(id.to_string()),
         Some(other) => return Err(format!("its id is {other}; an id is a text or a number")),
     };
+    if let Some(context) = line.context.as_deref().filter(|context| forked(context).is_none() && *context != "fresh") {
+        return Err(format!("its context is {context:?}; it is \"fresh\" or \"fork:ID\", with the id of a session"));
+    }
     Ok(task(id, prompt, line))
 }
 
+/// The session that a context names.
+fn forked(context: &str) -> Option<&str> {
+    context.strip_prefix("fork:").filter(|id| !id.is_empty())
+}
+
 fn task(id: Option<String>, prompt: String, line: Line) -> Task {
-    let Line { model, dir, tools, output_schema, .. } = line;
-    let hash = match &output_schema {
-        None => hash(&json!([prompt, model, dir, tools])),
-        Some(schema) => hash(&json!([prompt, model, dir, tools, schema])),
+    let Line { model, dir, tools, output_schema, context, .. } = line;
+    let fork = context.as_deref().and_then(forked).map(str::to_owned);
+    // What was not there yet changes nothing where it is not asked for: stored batches depend on it.
+    let hash = match (&output_schema, &fork) {
+        (None, None) => hash(&json!([prompt, model, dir, tools])),
+        (Some(schema), None) => hash(&json!([prompt, model, dir, tools, schema])),
+        (schema, Some(fork)) => hash(&json!([prompt, model, dir, tools, schema, fork])),
     };
-    Task { id: id.unwrap_or_else(|| hash.clone()), prompt, model, dir, tools, output_schema, hash }
+    Task { id: id.unwrap_or_else(|| hash.clone()), prompt, model, dir, tools, output_schema, fork, hash }
 }
 
 /// Name-based, so that it is the same in every version of this program.
@@ -156,6 +170,16 @@ mod tests {
     }
 
     #[test]
+    fn a_context_is_fresh_or_that_of_a_session() {
+        let tasks =
+            parse("{\"prompt\": \"a\"}\n{\"prompt\": \"a\", \"context\": \"fork:@last\"}", false, None).expect("tasks");
+        assert_eq!(tasks.iter().map(|task| task.fork.as_deref()).collect::<Vec<_>>(), [None, Some("@last")]);
+        assert_ne!(tasks[0].hash, tasks[1].hash);
+        let fresh = parse("{\"prompt\": \"a\", \"context\": \"fresh\"}", false, None).expect("tasks");
+        assert_eq!(fresh[0], tasks[0]);
+    }
+
+    #[test]
     fn a_template_is_filled_from_a_lines_fields() {
         let tasks =
             parse("{\"path\": \"src/a.rs\", \"n\": 2}", false, Some("Audit {{path}} {{ n }} times")).expect("tasks");
@@ -171,6 +195,7 @@ mod tests {
         assert!(wrong("{\"prompt\": \"x\"}\nno", None).1.contains("not a JSON object"));
         assert!(wrong("{\"promt\": \"x\"}", None).1.contains("no `prompt`"));
         assert!(wrong("{\"prompt\": \"x\", \"colour\": 1}", None).1.contains("colour"));
+        assert!(wrong("{\"prompt\": \"x\", \"context\": \"fork:\"}", None).1.contains("fork:ID"));
         assert!(wrong("{\"a\": 1}", Some("{{b}}")).1.contains("\"b\""));
         assert!(wrong("{\"a\": 1}", Some("{{b")).1.contains("without }}"));
         assert!(wrong("{\"prompt\": \" \"}", None).1.contains("empty"));

@@ -89,6 +89,7 @@ impl Script {
             authority,
             workspace: None,
             output_schema: None,
+            route: None,
         };
         script.tell(Input::Born { birth, descriptor: None, last_turns: None });
         script
