@@ -262,4 +262,12 @@ impl Store for Unsteady {
     fn lease(&self) -> BoxFuture<'static, Result<Lease, StoreError>> {
         self.store.lease()
     }
+
+    fn take_over(&self) -> BoxFuture<'static, Result<Lease, StoreError>> {
+        self.store.take_over()
+    }
+
+    fn delete(&self, lease: Option<Lease>, sessions: Vec<AgentId>) -> BoxFuture<'static, Result<(), StoreError>> {
+        self.store.delete(lease, sessions)
+    }
 }

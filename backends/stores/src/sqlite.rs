@@ -3,12 +3,12 @@
 //! One thread owns the writing connection and makes each commit one transaction with one flush (WAL, synchronous
 //! full). Readers use connections of their own, page by page, and never hold the writer up.
 
+mod lock;
 mod read;
 mod schema;
 mod write;
 
-use std::fs::{File, TryLockError};
-use std::io::{Read as _, Seek as _, Write as _};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
@@ -18,7 +18,6 @@ use futures::stream::BoxStream;
 use impresario_kernel::{AgentId, Event, Seq};
 use impresario_seams::{Commit, Lease, SessionFilter, SessionInfo, Store, StoreError};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
-use std::time::Duration;
 use tokio::sync::oneshot;
 
 use write::Request;
@@ -26,39 +25,74 @@ use write::Request;
 /// How long a connection waits for another process's transaction, in milliseconds.
 const BUSY_MS: u64 = 5_000;
 
-/// How often a lock that is taken is tried again, and how long apart.
-const LOCK_TRIES: u32 = 10;
-const LOCK_WAIT: Duration = Duration::from_millis(5);
-
 /// A store in one sqlite file.
 pub struct SqliteStore {
     shared: Arc<Shared>,
     writer: Option<mpsc::Sender<Request>>,
-    lock: Mutex<Option<File>>,
+    lock: Arc<Mutex<Option<File>>>,
+    migrated: Option<Migrated>,
+}
+
+/// A file of an older version that was made one of this.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Migrated {
+    /// The version that it had.
+    pub from: i64,
+    /// The version that it has.
+    pub to: i64,
+    /// The file as it was.
+    pub copy: PathBuf,
 }
 
 /// What readers and the writer have in common.
 struct Shared {
     path: PathBuf,
+    /// Which version of the tables it has.
+    version: i64,
     /// Connections that no reader uses now.
     idle: Mutex<Vec<Connection>>,
 }
 
 impl SqliteStore {
-    /// Opens the file, and creates it and its folder when they are missing.
+    /// Opens the file, and creates it and its folder when they are missing. A file of an older version is copied and then
+    /// made one of this version ([`SqliteStore::migrated`]).
     ///
     /// # Errors
     /// [`StoreError::Foreign`] for a file that is not a store of ours, which is left as it is; [`StoreError::Newer`]
-    /// for one of a later version; [`StoreError::Io`] for everything that the system says.
+    /// for one of a later version; [`StoreError::Locked`] for one of an older version that another process has open;
+    /// [`StoreError::Io`] for everything that the system says.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let path = path.as_ref().to_owned();
         create_folder(&path)?;
         let mut connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
-        schema::prepare(&mut connection, &path)?;
+        let from = schema::prepare(&mut connection, &path)?;
         restrict(&path)?;
-        let shared = Arc::new(Shared { path, idle: Mutex::new(vec![]) });
-        let writer = write::start(connection, Arc::clone(&shared))?;
-        Ok(Self { shared, writer: Some(writer), lock: Mutex::new(None) })
+        let shared = Arc::new(Shared { path, version: schema::VERSION, idle: Mutex::new(vec![]) });
+        let mut store = Self { shared, writer: None, lock: Arc::default(), migrated: None };
+        if from < schema::VERSION {
+            take_lock(&store.lock, &store.shared.path, false)?;
+            // The process that had the lock may have done it meanwhile.
+            let from = schema::check(&connection, &store.shared.path)?;
+            let copy = (from < schema::VERSION).then(|| schema::migrate(&mut connection, &store.shared.path, from));
+            let copy = copy.transpose()?;
+            store.migrated = copy.map(|copy| Migrated { from, to: schema::VERSION, copy });
+        }
+        store.writer = Some(write::start(connection, Arc::clone(&store.shared))?);
+        Ok(store)
+    }
+
+    /// What opening the file has done to one of an older version.
+    pub fn migrated(&self) -> Option<&Migrated> {
+        self.migrated.as_ref()
+    }
+
+    /// Writes a copy of the store as it is now to `copy`, also while a process writes to it. It is whole, or not there.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when there is such a file already, or the system says so.
+    pub fn backup(&self, copy: impl AsRef<Path>) -> Result<(), StoreError> {
+        let connection = connect(&self.shared.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        schema::copy_to(&connection, &self.shared.path, copy.as_ref())
     }
 
     /// Opens an existing file for reading, also while another process writes it. Commits are refused.
@@ -71,11 +105,11 @@ impl SqliteStore {
             let doing = "there is no such file; nothing has been run with this home yet".into();
             return Err(StoreError::Io { location: path.display().to_string(), doing });
         }
-        let shared = Arc::new(Shared { path, idle: Mutex::new(vec![]) });
+        let mut shared = Shared { path, version: schema::VERSION, idle: Mutex::new(vec![]) };
         let connection = shared.connection()?;
-        schema::check(&connection, &shared.path)?;
+        shared.version = schema::check(&connection, &shared.path)?;
         shared.give_back(connection);
-        Ok(Self { shared, writer: None, lock: Mutex::new(None) })
+        Ok(Self { shared: Arc::new(shared), writer: None, lock: Arc::default(), migrated: None })
     }
 
     /// The size of the file and its write-ahead log, in bytes.
@@ -98,34 +132,7 @@ impl SqliteStore {
 
     /// The process that holds the lease of the store in `path`, if one does.
     pub fn holder(path: impl AsRef<Path>) -> Option<u32> {
-        let mut file = File::open(lock_path(path.as_ref())).ok()?;
-        match file.try_lock_shared() {
-            Err(TryLockError::WouldBlock) => Some(pid_in(&mut file)),
-            Ok(()) | Err(TryLockError::Error(_)) => None,
-        }
-    }
-
-    fn take_lock(&self) -> Result<(), StoreError> {
-        let path = lock_path(&self.shared.path);
-        let io = |error: std::io::Error| self.shared.io("locking", &path, &error);
-        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        if lock.is_some() {
-            return Ok(());
-        }
-        let options = File::options().read(true).write(true).create(true).truncate(false).open(&path);
-        let mut file = options.map_err(io)?;
-        restrict(&path)?;
-        match lock_patiently(&file) {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let location = self.shared.location();
-                return Err(StoreError::Locked { location, pid: pid_in(&mut file) });
-            }
-            Err(TryLockError::Error(error)) => return Err(io(error)),
-        }
-        file.set_len(0).and_then(|()| file.write_all(std::process::id().to_string().as_bytes())).map_err(io)?;
-        *lock = Some(file);
-        Ok(())
+        lock::holder(path.as_ref()).map(|holder| holder.pid)
     }
 
     fn ask<T: Send + 'static>(
@@ -165,8 +172,12 @@ impl Store for SqliteStore {
         self.shared.run(move |shared, connection| read::list(shared, connection, &filter))
     }
 
-    fn put_artifact(&self, _: AgentId, bytes: Vec<u8>) -> BoxFuture<'static, Result<String, StoreError>> {
-        self.ask(|reply| Request::Artifact(bytes, reply))
+    fn delete(&self, lease: Option<Lease>, sessions: Vec<AgentId>) -> BoxFuture<'static, Result<(), StoreError>> {
+        self.ask(|reply| Request::Delete(lease, sessions, reply))
+    }
+
+    fn put_artifact(&self, owner: AgentId, bytes: Vec<u8>) -> BoxFuture<'static, Result<String, StoreError>> {
+        self.ask(|reply| Request::Artifact(owner, bytes, reply))
     }
 
     fn artifact(&self, name: String) -> BoxFuture<'static, Result<Option<Vec<u8>>, StoreError>> {
@@ -184,17 +195,41 @@ impl Store for SqliteStore {
 
     fn lease(&self) -> BoxFuture<'static, Result<Lease, StoreError>> {
         if self.writer.is_some()
-            && let Err(error) = self.take_lock()
+            && let Err(error) = take_lock(&self.lock, &self.shared.path, false)
         {
             return async move { Err(error) }.boxed();
         }
         self.ask(Request::Lease)
     }
+
+    fn take_over(&self) -> BoxFuture<'static, Result<Lease, StoreError>> {
+        let (leased, lock, shared) = (self.ask(Request::Lease), Arc::clone(&self.lock), Arc::clone(&self.shared));
+        async move {
+            // Whoever had the store can write no more from here on. If this fails it still has it, and its lock.
+            let lease = leased.await?;
+            take_lock(&lock, &shared.path, true)?;
+            Ok(lease)
+        }
+        .boxed()
+    }
+}
+
+fn take_lock(lock: &Mutex<Option<File>>, path: &Path, by_force: bool) -> Result<(), StoreError> {
+    let mut lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
+    if lock.is_none() {
+        *lock = Some(lock::take(path, by_force)?);
+    }
+    Ok(())
 }
 
 impl Shared {
     fn location(&self) -> String {
         self.path.display().to_string()
+    }
+
+    /// The condition that a session was not deleted. In a file of an older version none was.
+    fn is_visible(&self) -> &'static str {
+        if self.version >= 2 { " AND deleted_at IS NULL" } else { "" }
     }
 
     /// A connection for reading.
@@ -234,10 +269,6 @@ impl Shared {
     fn error(&self, doing: &str, error: &rusqlite::Error) -> StoreError {
         sqlite_error(&self.path, doing, error)
     }
-
-    fn io(&self, doing: &str, path: &Path, error: &std::io::Error) -> StoreError {
-        io_error(&self.path, doing, path, error)
-    }
 }
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
@@ -269,27 +300,6 @@ fn restrict(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Takes the lock. Whoever only asks who holds it holds it for an instant, so that a taken lock is tried again.
-fn lock_patiently(file: &File) -> Result<(), TryLockError> {
-    for _ in 0..LOCK_TRIES {
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_WAIT),
-            taken_or_failed => return taken_or_failed,
-        }
-    }
-    file.try_lock()
-}
-
-fn lock_path(path: &Path) -> PathBuf {
-    PathBuf::from(format!("{}.lock", path.display()))
-}
-
-fn pid_in(file: &mut File) -> u32 {
-    let mut text = String::new();
-    let read = file.rewind().and_then(|()| file.read_to_string(&mut text));
-    read.ok().and_then(|_| text.trim().parse().ok()).unwrap_or(0)
-}
-
 fn io_error(store: &Path, doing: &str, path: &Path, error: &std::io::Error) -> StoreError {
     let location = store.display().to_string();
     if error.kind() == std::io::ErrorKind::StorageFull {
@@ -304,6 +314,12 @@ fn sqlite_error(path: &Path, doing: &str, error: &rusqlite::Error) -> StoreError
         Some(rusqlite::ErrorCode::DiskFull) => StoreError::Full { location },
         Some(rusqlite::ErrorCode::NotADatabase) => {
             StoreError::Foreign { location, found: "a file of another kind".into() }
+        }
+        // A process that is stopped in the middle of a transaction holds it for as long as it is.
+        Some(rusqlite::ErrorCode::DatabaseBusy) => {
+            let holder = lock::holder(path);
+            let (pid, since) = holder.map_or((0, None), |holder| (holder.pid, holder.since));
+            StoreError::Locked { location, pid, since }
         }
         _ => StoreError::Io { location, doing: format!("{doing}: {error}") },
     }

@@ -154,6 +154,10 @@ async fn lists_what_is_asked_for(store: &dyn Store) {
         ids(SessionFilter { root: Some("list-a".into()), ..SessionFilter::default() }).await,
         ["list-c", "list-a"]
     );
+    let behind = |id: &str| SessionFilter { behind: Some(id.into()), limit: Some(1), ..prefix() };
+    assert_eq!(ids(behind("list-c")).await, ["list-b"]);
+    assert_eq!(ids(behind("list-b")).await, ["list-a"]);
+    assert_eq!(ids(behind("list-a")).await, Vec::<String>::new());
     assert_eq!(ids(SessionFilter { dir: Some("/elsewhere".into()), ..prefix() }).await, Vec::<String>::new());
 }
 
@@ -184,6 +188,55 @@ async fn an_older_lease_writes_nothing(store: &dyn Store) {
     commit_under(store, newer, vec![batch("leased", None, vec![mark(1)])]).await.unwrap();
 }
 
+/// What was deleted is gone for everybody but its forks, and gone for good with the last of them.
+async fn deletes_and_breaks_no_fork(store: &dyn Store) {
+    let owner = AgentId::from("del");
+    let tree = Batch { session: owner.tree_log(), ..begin("del.tree", vec![mark(0)]) };
+    commit(store, vec![begin("del", vec![mark(0), mark(1)]), tree]).await.unwrap();
+    let fork = |of: &str, until| Some(ForkRef { session: of.into(), until: Seq(until) });
+    let child = batch("del-fork", Some(new_session("del-fork", None, fork("del", 2), 2)), vec![mark(2)]);
+    let grandchild = batch("del-forks", Some(new_session("del-forks", None, fork("del-fork", 3), 3)), vec![mark(3)]);
+    commit(store, vec![child, grandchild]).await.unwrap();
+    let shared = store.put_artifact(owner.clone(), b"shared".to_vec()).await.unwrap();
+    store.put_artifact("del-fork".into(), b"shared".to_vec()).await.unwrap();
+    let own = store.put_artifact(owner.clone(), b"own".to_vec()).await.unwrap();
+
+    store.delete(None, vec![owner.clone(), "nobody".into()]).await.unwrap();
+    assert_eq!(store.info(owner.clone()).await.unwrap(), None);
+    assert_eq!(store.info(owner.tree_log()).await.unwrap(), None);
+    assert!(store.read(owner.clone(), Seq(0)).try_collect::<Vec<_>>().await.is_err());
+    let listed = store.list(SessionFilter { id_prefix: Some("del".into()), ..SessionFilter::default() }).await.unwrap();
+    assert_eq!(listed.iter().map(|info| info.id().as_str()).collect::<Vec<_>>(), ["del-forks", "del-fork"]);
+    let again = commit(store, vec![begin("del", vec![mark(0)])]).await;
+    assert!(matches!(again, Err(StoreError::Damaged { .. })), "an id is not given again: {again:?}");
+    let late = batch("del-late", Some(new_session("del-late", None, fork("del", 1), 4)), vec![]);
+    assert!(matches!(commit(store, vec![late]).await, Err(StoreError::Damaged { .. })));
+    // Its forks read on, and can be forked.
+    let all: Vec<_> = (0..4).map(mark).collect();
+    assert_eq!(read(store, "del-forks", 0).await, all);
+    let more = batch("del-more", Some(new_session("del-more", None, fork("del-forks", 4), 5)), vec![mark(4)]);
+    commit(store, vec![more]).await.unwrap();
+    store.delete(None, vec!["del-fork".into(), "del-forks".into()]).await.unwrap();
+    assert_eq!(read(store, "del-more", 0).await.len(), 5);
+    assert!(store.artifact(own.clone()).await.unwrap().is_some(), "its owner is still needed");
+    // With the last of them all goes, and the place is free.
+    store.delete(None, vec!["del-more".into()]).await.unwrap();
+    assert_eq!((store.artifact(own).await.unwrap(), store.artifact(shared).await.unwrap()), (None, None));
+    commit(store, vec![begin("del", vec![mark(0)])]).await.unwrap();
+    assert_eq!(read(store, "del", 0).await, [mark(0)]);
+}
+
+async fn an_older_lease_deletes_nothing(store: &dyn Store) {
+    let older = store.lease().await.unwrap();
+    commit_under(store, older, vec![begin("stays", vec![mark(0)])]).await.unwrap();
+    let newer = store.take_over().await.unwrap();
+    let fenced = store.delete(Some(older), vec!["stays".into()]).await;
+    assert!(matches!(fenced, Err(StoreError::Fenced { .. })), "{fenced:?}");
+    assert_eq!(read(store, "stays", 0).await, [mark(0)]);
+    store.delete(Some(newer), vec!["stays".into()]).await.unwrap();
+    assert_eq!(store.info("stays".into()).await.unwrap(), None);
+}
+
 async fn keeps_the_contract(store: &dyn Store) {
     an_older_lease_writes_nothing(store).await;
     reads_back_what_was_written(store).await;
@@ -196,6 +249,8 @@ async fn keeps_the_contract(store: &dyn Store) {
     lists_what_is_asked_for(store).await;
     keeps_the_newest_head(store).await;
     keeps_artifacts_by_content(store).await;
+    deletes_and_breaks_no_fork(store).await;
+    an_older_lease_deletes_nothing(store).await;
 }
 
 #[tokio::test]
@@ -263,6 +318,119 @@ async fn who_was_taken_over_writes_nothing() {
     let fenced = commit_under(&first, lease, vec![batch("mine", None, vec![mark(1)])]).await;
     assert!(matches!(fenced, Err(StoreError::Fenced { .. })), "{fenced:?}");
     assert_eq!(read(&second, "mine", 0).await, [mark(0)]);
+}
+
+#[tokio::test]
+async fn a_process_that_hangs_is_taken_over_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.sqlite");
+    let first = SqliteStore::open(&path).unwrap();
+    let lease = first.lease().await.unwrap();
+    commit_under(&first, lease, vec![begin("mine", vec![mark(0)])]).await.unwrap();
+    let second = SqliteStore::open(&path).unwrap();
+    let locked = second.lease().await.unwrap_err();
+    assert!(matches!(locked, StoreError::Locked { since: Some(_), .. }), "{locked:?}");
+    assert!(locked.to_string().contains("since"), "{locked}");
+    let newer = second.take_over().await.unwrap();
+    let fenced = commit_under(&first, lease, vec![batch("mine", None, vec![mark(1)])]).await;
+    assert!(matches!(fenced, Err(StoreError::Fenced { .. })), "{fenced:?}");
+    commit_under(&second, newer, vec![batch("mine", None, vec![mark(1)])]).await.unwrap();
+    // The end of the first is not the end of the second's right.
+    drop(first);
+    let third = SqliteStore::open(&path).unwrap();
+    assert!(matches!(third.lease().await, Err(StoreError::Locked { .. })));
+}
+
+#[tokio::test]
+async fn a_process_that_hangs_in_a_transaction_is_named_and_nothing_hangs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.sqlite");
+    let first = SqliteStore::open(&path).unwrap();
+    first.lease().await.unwrap();
+    let second = SqliteStore::open(&path).unwrap();
+    let stopped = rusqlite::Connection::open(&path).unwrap();
+    stopped.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let locked = second.take_over().await.unwrap_err();
+    assert!(matches!(locked, StoreError::Locked { pid, .. } if pid == std::process::id()), "{locked:?}");
+    assert_eq!(SqliteStore::holder(&path), Some(std::process::id()), "the first has its lock");
+    stopped.execute_batch("ROLLBACK").unwrap();
+    second.take_over().await.unwrap();
+}
+
+/// Makes of a store what the first version of this program wrote.
+fn make_old(path: &std::path::Path) {
+    let connection = rusqlite::Connection::open(path).unwrap();
+    let back = "DROP INDEX sessions_fork; DROP INDEX sessions_deleted; ALTER TABLE sessions DROP COLUMN deleted_at; \
+                DROP TABLE artifact_owners; PRAGMA user_version = 1;";
+    connection.execute_batch(back).unwrap();
+}
+
+#[tokio::test]
+async fn a_file_of_an_older_version_is_copied_and_made_one_of_this() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.sqlite");
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(store.migrated(), None);
+    commit(&store, vec![begin("kept", vec![mark(0)])]).await.unwrap();
+    drop(store);
+    make_old(&path);
+    // Whoever only reads changes nothing.
+    assert_eq!(read(&SqliteStore::open_read_only(&path).unwrap(), "kept", 0).await, [mark(0)]);
+
+    let lock =
+        std::fs::File::options().write(true).create(true).truncate(false).open(folder.path().join("store.sqlite.lock"));
+    let held = lock.unwrap();
+    held.lock().unwrap();
+    let busy = SqliteStore::open(&path).err().expect("somebody has it open");
+    assert!(matches!(busy, StoreError::Locked { .. }), "{busy:?}");
+    drop(held);
+
+    let store = SqliteStore::open(&path).unwrap();
+    let migrated = store.migrated().expect("it was migrated").clone();
+    assert_eq!((migrated.from, migrated.to), (1, 2));
+    assert_eq!(migrated.copy, folder.path().join("store.sqlite.v1"));
+    deletes_and_breaks_no_fork(&store).await;
+    assert_eq!(read(&store, "kept", 0).await, [mark(0)]);
+    assert_eq!(store.integrity().unwrap(), Vec::<String>::new());
+    drop(store);
+    assert_eq!(SqliteStore::open(&path).unwrap().migrated(), None);
+    // The copy is what it was, and a second one has a name of its own.
+    let copy = rusqlite::Connection::open(&migrated.copy).unwrap();
+    assert_eq!(copy.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).unwrap(), 1);
+    make_old(&path);
+    let again = SqliteStore::open(&path).unwrap();
+    assert_eq!(again.migrated().unwrap().copy, folder.path().join("store.sqlite.v1-2"));
+}
+
+#[tokio::test]
+async fn a_backup_is_whole_while_the_store_is_written_and_replaces_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("store.sqlite"), folder.path().join("copy.sqlite"));
+    let store = SqliteStore::open(&path).unwrap();
+    let lease = store.lease().await.unwrap();
+    commit_under(&store, lease, vec![begin("kept", (0..1_000).map(mark).collect())]).await.unwrap();
+    let reader = SqliteStore::open_read_only(&path).unwrap();
+    let (done, writing) = (Arc::new(std::sync::atomic::AtomicBool::new(false)), path.clone());
+    let backup = std::thread::spawn({
+        let (done, copy) = (Arc::clone(&done), copy.clone());
+        move || {
+            let result = reader.backup(copy);
+            done.store(true, std::sync::atomic::Ordering::SeqCst);
+            (result, writing)
+        }
+    });
+    let mut at = 1_000;
+    while !done.load(std::sync::atomic::Ordering::SeqCst) {
+        commit_under(&store, lease, vec![batch("kept", None, vec![mark(at)])]).await.unwrap();
+        at += 1;
+    }
+    backup.join().unwrap().0.unwrap();
+    let kept = read(&SqliteStore::open(&copy).unwrap(), "kept", 0).await;
+    assert!((1_000..=at as usize).contains(&kept.len()), "{}", kept.len());
+    assert_eq!(kept, (0..kept.len() as u64).map(mark).collect::<Vec<_>>());
+    let before = std::fs::read(&copy).unwrap();
+    assert!(store.backup(&copy).is_err());
+    assert_eq!(std::fs::read(&copy).unwrap(), before);
 }
 
 #[test]

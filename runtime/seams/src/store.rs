@@ -1,6 +1,7 @@
 //! Where logs live.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -27,7 +28,14 @@ pub trait Store: Send + Sync + 'static {
     /// Sessions that match, newest first.
     fn list(&self, filter: SessionFilter) -> BoxFuture<'static, Result<Vec<SessionInfo>, StoreError>>;
 
-    /// Keeps bytes under a name of their own content; returns the name.
+    /// Takes sessions away, all or none, with the logs of trees whose roots are among them: from then on nobody finds them,
+    /// and what only they used is freed. What forks of them share stays for those until the last is gone. A session that is
+    /// not there is no error.
+    ///
+    /// Whether somebody works in them the store does not know: that is for the caller, who has the lease.
+    fn delete(&self, lease: Option<Lease>, sessions: Vec<AgentId>) -> BoxFuture<'static, Result<(), StoreError>>;
+
+    /// Keeps bytes under a name of their own content, as long as `owner` is there; returns the name.
     fn put_artifact(&self, owner: AgentId, bytes: Vec<u8>) -> BoxFuture<'static, Result<String, StoreError>>;
 
     /// The bytes of an artifact; `None` if there is none of that name.
@@ -38,6 +46,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Says that this process is alive; the fence of its appends. Called once before the first commit.
     fn lease(&self) -> BoxFuture<'static, Result<Lease, StoreError>>;
+
+    /// As [`Store::lease`], also where another process has the store and does not give it back: whatever that one wants to
+    /// write from then on is refused as [`StoreError::Fenced`].
+    fn take_over(&self) -> BoxFuture<'static, Result<Lease, StoreError>>;
 }
 
 /// The right of one process to write.
@@ -155,6 +167,8 @@ pub struct SessionFilter {
     pub id_prefix: Option<String>,
     /// Only sessions that work in this folder.
     pub dir: Option<String>,
+    /// Only what comes behind this session in the order of the list: how a long list is read in pieces.
+    pub behind: Option<AgentId>,
     /// At most this many.
     pub limit: Option<usize>,
 }
@@ -177,12 +191,14 @@ pub enum StoreError {
         location: String,
     },
     /// Another process writes.
-    #[error("store {location} is in use by process {pid}; end it, or use another --home")]
+    #[error("store {location} is in use by process {pid}{}; end it, take over from it, or use another --home", lasting(*.since))]
     Locked {
         /// Which store.
         location: String,
         /// Who.
         pid: u32,
+        /// Since when, if that is known.
+        since: Option<Millis>,
     },
     /// Another process has taken over; nothing was written.
     #[error("store {location} was taken over by another process")]
@@ -226,6 +242,18 @@ pub enum StoreError {
         /// What is wrong, and where.
         what: String,
     },
+}
+
+/// ` since 3 h`, as far as it is known.
+fn lasting(since: Option<Millis>) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let Some(seconds) = since.map(|since| now.saturating_sub(since.0 / 1000)) else { return String::new() };
+    match seconds {
+        0..120 => format!(" since {seconds} s"),
+        120..7_200 => format!(" since {} min", seconds / 60),
+        7_200..172_800 => format!(" since {} h", seconds / 3_600),
+        _ => format!(" since {} days", seconds / 86_400),
+    }
 }
 
 impl StoreError {

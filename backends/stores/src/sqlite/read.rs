@@ -17,7 +17,7 @@ const PAGE: usize = 512;
 const COLUMNS: &str = "id, header, root, path, label, fork_session, fork_until, head, len, updated_at";
 
 pub(super) fn info(shared: &Shared, connection: &Connection, id: &AgentId) -> Result<Option<SessionInfo>, StoreError> {
-    let sql = format!("SELECT {COLUMNS} FROM sessions WHERE id = ?1");
+    let sql = format!("SELECT {COLUMNS} FROM sessions WHERE id = ?1{}", shared.is_visible());
     let row = connection.prepare_cached(&sql).and_then(|mut select| select.query_row([id.as_str()], raw).optional());
     row.map_err(|error| shared.error("reading", &error))?.map(session_info).transpose()
 }
@@ -27,7 +27,7 @@ pub(super) fn list(
     connection: &Connection,
     filter: &SessionFilter,
 ) -> Result<Vec<SessionInfo>, StoreError> {
-    let mut sql = format!("SELECT {COLUMNS} FROM sessions WHERE is_tree = 0");
+    let mut sql = format!("SELECT {COLUMNS} FROM sessions WHERE is_tree = 0{}", shared.is_visible());
     let mut values: Vec<String> = vec![];
     let mut equals = |column: &str, value: Option<String>| {
         if let Some(value) = value {
@@ -41,6 +41,11 @@ pub(super) fn list(
     equals("id >=", filter.id_prefix.clone());
     // Ids are ASCII, so nothing that begins with the prefix is behind this.
     equals("id <", filter.id_prefix.as_ref().map(|prefix| format!("{prefix}\u{10ffff}")));
+    if let Some(behind) = &filter.behind {
+        values.push(behind.to_string());
+        let at = values.len();
+        sql.push_str(&format!(" AND (created_at, id) < (SELECT created_at, id FROM sessions WHERE id = ?{at})"));
+    }
     if filter.roots_only {
         sql.push_str(" AND parent IS NULL");
     }
@@ -126,8 +131,10 @@ fn parts(shared: &Shared, connection: &Connection, id: &AgentId, from: Seq) -> R
     let (mut id, mut until) = (id.to_string(), Seq(u64::MAX >> 1));
     let mut parts = vec![];
     loop {
+        // What was deleted is still there for its forks.
+        let is_visible = if parts.is_empty() { shared.is_visible() } else { "" };
         let row = connection
-            .prepare_cached("SELECT key, fork_session, fork_until FROM sessions WHERE id = ?1")
+            .prepare_cached(&format!("SELECT key, fork_session, fork_until FROM sessions WHERE id = ?1{is_visible}"))
             .and_then(|mut select| {
                 let row = select.query_row([&id], |row| {
                     Ok((row.get::<_, i64>(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, Option<i64>>(2)?))

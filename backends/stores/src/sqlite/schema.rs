@@ -1,17 +1,28 @@
 //! The tables, and whose file it is.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use impresario_seams::StoreError;
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::sqlite_error;
+use super::{io_error, restrict, sqlite_error};
 
 /// `impr` in ASCII: says that a sqlite file is a store of ours.
 const APPLICATION_ID: i64 = 0x696d_7072;
 
 /// The version of the tables below.
-const VERSION: i64 = 1;
+pub(super) const VERSION: i64 = 2;
+
+/// What makes tables of each version into those of the next.
+const MIGRATIONS: [&str; 1] = ["
+    ALTER TABLE sessions ADD COLUMN deleted_at INTEGER;
+    CREATE INDEX sessions_fork ON sessions (fork_session) WHERE fork_session IS NOT NULL;
+    CREATE INDEX sessions_deleted ON sessions (deleted_at) WHERE deleted_at IS NOT NULL;
+    CREATE TABLE artifact_owners (
+        name TEXT NOT NULL, owner TEXT NOT NULL, PRIMARY KEY (owner, name)
+    ) WITHOUT ROWID;
+    CREATE INDEX artifact_owners_name ON artifact_owners (name);
+"];
 
 const TABLES: &str = "
     CREATE TABLE sessions (
@@ -29,11 +40,14 @@ const TABLES: &str = "
         len INTEGER NOT NULL,
         created_at INTEGER NOT NULL,
         updated_at INTEGER NOT NULL,
-        is_tree INTEGER NOT NULL
+        is_tree INTEGER NOT NULL,
+        deleted_at INTEGER
     );
     CREATE INDEX sessions_newest ON sessions (is_tree, created_at DESC, id DESC);
     CREATE INDEX sessions_root ON sessions (root);
     CREATE INDEX sessions_parent ON sessions (parent);
+    CREATE INDEX sessions_fork ON sessions (fork_session) WHERE fork_session IS NOT NULL;
+    CREATE INDEX sessions_deleted ON sessions (deleted_at) WHERE deleted_at IS NOT NULL;
     CREATE TABLE events (
         session INTEGER NOT NULL REFERENCES sessions (key),
         seq INTEGER NOT NULL,
@@ -42,22 +56,72 @@ const TABLES: &str = "
     );
     CREATE UNIQUE INDEX events_place ON events (session, seq);
     CREATE TABLE artifacts (name TEXT PRIMARY KEY, bytes BLOB NOT NULL);
+    CREATE TABLE artifact_owners (
+        name TEXT NOT NULL, owner TEXT NOT NULL, PRIMARY KEY (owner, name)
+    ) WITHOUT ROWID;
+    CREATE INDEX artifact_owners_name ON artifact_owners (name);
     CREATE TABLE runtimes (epoch INTEGER PRIMARY KEY AUTOINCREMENT, pid INTEGER NOT NULL, started INTEGER NOT NULL);
 ";
 
-/// Checks the file, and makes the tables when it is new. A file of somebody else is not written to.
-pub(super) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+/// Checks the file, and makes the tables when it is new; its version. A file of somebody else is not written to.
+pub(super) fn prepare(connection: &mut Connection, path: &Path) -> Result<i64, StoreError> {
     let fail = |error: rusqlite::Error| sqlite_error(path, "opening", &error);
     if is_empty(connection).map_err(fail)? {
         create(connection).map_err(fail)?;
     }
-    check(connection, path)?;
+    let version = check(connection, path)?;
     connection.pragma_update(None, "journal_mode", "wal").map_err(fail)?;
-    connection.pragma_update(None, "synchronous", "full").map_err(fail)
+    connection.pragma_update(None, "synchronous", "full").map_err(fail)?;
+    Ok(version)
+}
+
+/// Makes a file of an older version one of ours, behind a copy of it. Nobody else may have it open.
+pub(super) fn migrate(connection: &mut Connection, path: &Path, from: i64) -> Result<PathBuf, StoreError> {
+    let copy = copy_path(path, from);
+    copy_to(connection, path, &copy)?;
+    let fail = |error: rusqlite::Error| sqlite_error(path, "migrating", &error);
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Exclusive).map_err(fail)?;
+    let first = usize::try_from(from - 1).unwrap_or(0);
+    for step in MIGRATIONS.iter().skip(first) {
+        transaction.execute_batch(step).map_err(fail)?;
+    }
+    transaction.pragma_update(None, "user_version", VERSION).map_err(fail)?;
+    transaction.commit().map_err(fail)?;
+    Ok(copy)
+}
+
+/// A copy of the file as it is now, also while it is written. It is whole or not there.
+pub(super) fn copy_to(connection: &Connection, path: &Path, copy: &Path) -> Result<(), StoreError> {
+    let doing = |what: &str| StoreError::Io { location: path.display().to_string(), doing: what.into() };
+    let shown = copy.display();
+    if copy.exists() {
+        return Err(doing(&format!("copying to {shown}: it is there already")));
+    }
+    let half = PathBuf::from(format!("{shown}.half"));
+    let text = half.to_str().ok_or_else(|| doing(&format!("copying to {shown}: the name is not UTF-8")))?;
+    // What an earlier try has left.
+    let _ = std::fs::remove_file(&half);
+    let copied = connection.execute("VACUUM INTO ?1", [text]).map_err(|error| sqlite_error(path, "copying", &error));
+    let kept = copied.and_then(|_| {
+        restrict(&half)?;
+        let synced = std::fs::File::open(&half).and_then(|file| file.sync_all());
+        let named = synced.and_then(|()| std::fs::hard_link(&half, copy));
+        named.map_err(|error| io_error(path, "copying to", copy, &error))
+    });
+    // Of a copy that failed nothing stays; of one that did not, its name does.
+    let _ = std::fs::remove_file(&half);
+    kept
+}
+
+/// Beside the file, and new: `store.sqlite.v1`.
+fn copy_path(path: &Path, version: i64) -> PathBuf {
+    let named = |more: &str| PathBuf::from(format!("{}.v{version}{more}", path.display()));
+    let names = std::iter::once(named("")).chain((2..).map(|n| named(&format!("-{n}"))));
+    names.into_iter().find(|name| !name.exists()).unwrap_or_else(|| named("-copy"))
 }
 
 /// Whose file it is, and of which version.
-pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+pub(super) fn check(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
     let pragma = |name: &str| {
         let value = connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
         value.map_err(|error| sqlite_error(path, "opening", &error))
@@ -71,7 +135,7 @@ pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), StoreErr
     if version > VERSION {
         return Err(StoreError::Newer { location, found: version, known: VERSION });
     }
-    Ok(())
+    Ok(version)
 }
 
 /// A file without a table, an application or a version: nobody's yet.

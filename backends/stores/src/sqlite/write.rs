@@ -14,7 +14,8 @@ use crate::artifact::content_name;
 /// What the writer is asked.
 pub(super) enum Request {
     Commit(Commit, oneshot::Sender<Result<(), StoreError>>),
-    Artifact(Vec<u8>, oneshot::Sender<Result<String, StoreError>>),
+    Delete(Option<Lease>, Vec<AgentId>, oneshot::Sender<Result<(), StoreError>>),
+    Artifact(AgentId, Vec<u8>, oneshot::Sender<Result<String, StoreError>>),
     Lease(oneshot::Sender<Result<Lease, StoreError>>),
 }
 
@@ -28,7 +29,8 @@ pub(super) fn start(connection: Connection, shared: Arc<Shared>) -> Result<mpsc:
         for request in requests {
             match request {
                 Request::Commit(commit, reply) => drop(reply.send(writer.commit(&commit))),
-                Request::Artifact(bytes, reply) => drop(reply.send(writer.artifact(&bytes))),
+                Request::Delete(lease, doomed, reply) => drop(reply.send(writer.delete(lease, &doomed))),
+                Request::Artifact(owner, bytes, reply) => drop(reply.send(writer.artifact(&owner, &bytes))),
                 Request::Lease(reply) => drop(reply.send(writer.lease())),
             }
         }
@@ -59,18 +61,37 @@ impl Writer {
         transaction.commit().map_err(fail)
     }
 
-    fn artifact(&mut self, bytes: &[u8]) -> Result<String, StoreError> {
+    fn delete(&mut self, lease: Option<Lease>, doomed: &[AgentId]) -> Result<(), StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let fail = |error: rusqlite::Error| shared.error("deleting", &error);
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;
+        fence(&shared, &transaction, lease)?;
+        for id in doomed.iter().flat_map(|id| [id.clone(), id.tree_log()]) {
+            transaction
+                .prepare_cached("UPDATE sessions SET deleted_at = ?2 WHERE id = ?1 AND deleted_at IS NULL")
+                .and_then(|mut hide| hide.execute(params![id.as_str(), now_ms()]))
+                .map_err(fail)?;
+        }
+        free(&transaction).and_then(|()| transaction.commit()).map_err(fail)
+    }
+
+    fn artifact(&mut self, owner: &AgentId, bytes: &[u8]) -> Result<String, StoreError> {
         let name = content_name(bytes);
-        let kept = self.connection.execute("INSERT OR IGNORE INTO artifacts VALUES (?1, ?2)", params![name, bytes]);
-        kept.map_err(|error| self.shared.error("writing an artifact", &error))?;
+        let shared = Arc::clone(&self.shared);
+        let fail = |error: rusqlite::Error| shared.error("writing an artifact", &error);
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;
+        transaction.execute("INSERT OR IGNORE INTO artifacts VALUES (?1, ?2)", params![name, bytes]).map_err(fail)?;
+        transaction
+            .execute("INSERT OR IGNORE INTO artifact_owners VALUES (?1, ?2)", params![name, owner.as_str()])
+            .map_err(fail)?;
+        transaction.commit().map_err(fail)?;
         Ok(name)
     }
 
     fn lease(&mut self) -> Result<Lease, StoreError> {
-        let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let taken = self.connection.execute(
             "INSERT INTO runtimes (pid, started) VALUES (?1, ?2)",
-            params![std::process::id(), started as i64],
+            params![std::process::id(), now_ms() / 1000],
         );
         taken.map_err(|error| self.shared.error("taking the lease", &error))?;
         let epoch = self.connection.last_insert_rowid().unsigned_abs();
@@ -87,6 +108,37 @@ fn fence(shared: &Shared, transaction: &Transaction<'_>, lease: Option<Lease>) -
         Some(newest) if newest.unsigned_abs() > epoch => Err(StoreError::Fenced { location: shared.location() }),
         Some(_) | None => Ok(()),
     }
+}
+
+/// Takes away what was deleted and no fork shares, and then what only that has shared.
+fn free(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
+    const UNUSED: &str = "SELECT key, id FROM sessions WHERE deleted_at IS NOT NULL AND NOT EXISTS \
+                          (SELECT 1 FROM sessions AS fork WHERE fork.fork_session = sessions.id)";
+    loop {
+        let unused: Vec<(i64, String)> = transaction
+            .prepare_cached(UNUSED)?
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<Result<_, _>>()?;
+        if unused.is_empty() {
+            return Ok(());
+        }
+        for (key, id) in unused {
+            transaction.prepare_cached("DELETE FROM events WHERE session = ?1")?.execute([key])?;
+            transaction.prepare_cached("DELETE FROM sessions WHERE key = ?1")?.execute([key])?;
+            transaction
+                .prepare_cached(
+                    "DELETE FROM artifacts WHERE name IN (SELECT name FROM artifact_owners WHERE owner = ?1) AND NOT \
+                     EXISTS (SELECT 1 FROM artifact_owners AS other WHERE other.name = artifacts.name AND other.owner <> ?1)",
+                )?
+                .execute([&id])?;
+            transaction.prepare_cached("DELETE FROM artifact_owners WHERE owner = ?1")?.execute([&id])?;
+        }
+    }
+}
+
+fn now_ms() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    i64::try_from(now).unwrap_or(i64::MAX)
 }
 
 fn encode(batch: &Batch) -> Result<Vec<String>, StoreError> {
@@ -108,7 +160,7 @@ fn append(shared: &Shared, transaction: &Transaction<'_>, batch: &Batch, lines: 
     let mut len = stored;
     for (event, line) in batch.events.iter().zip(lines) {
         let at = event.seq;
-        if at < stored && is_there(transaction, key, at, line).map_err(fail)? {
+        if at < stored && is_same(transaction, key, at, line).map_err(fail)? {
             continue;
         }
         if at != len {
@@ -126,7 +178,7 @@ fn append(shared: &Shared, transaction: &Transaction<'_>, batch: &Batch, lines: 
     Ok(())
 }
 
-fn is_there(transaction: &Transaction<'_>, key: i64, at: Seq, line: &str) -> Result<bool, rusqlite::Error> {
+fn is_same(transaction: &Transaction<'_>, key: i64, at: Seq, line: &str) -> Result<bool, rusqlite::Error> {
     let stored = transaction
         .prepare_cached("SELECT line FROM events WHERE session = ?1 AND seq = ?2")?
         .query_row(params![key, at.0 as i64], |row| row.get::<_, String>(0))
@@ -134,35 +186,44 @@ fn is_there(transaction: &Transaction<'_>, key: i64, at: Seq, line: &str) -> Res
     Ok(stored.as_deref() == Some(line))
 }
 
+fn is_there(transaction: &Transaction<'_>, id: &AgentId) -> Result<bool, rusqlite::Error> {
+    let mut select = transaction.prepare_cached("SELECT 1 FROM sessions WHERE id = ?1 AND deleted_at IS NULL")?;
+    select.exists([id.as_str()])
+}
+
 /// The row of a session and its length; makes the session when the batch says how it begins.
 fn session(shared: &Shared, transaction: &Transaction<'_>, batch: &Batch) -> Result<(i64, Seq), StoreError> {
     let fail = |error: rusqlite::Error| shared.error("writing", &error);
     let id = batch.session.as_str();
     let known = transaction
-        .prepare_cached("SELECT key, len, header, fork_session, fork_until FROM sessions WHERE id = ?1")
+        .prepare_cached("SELECT key, len, header, fork_session, fork_until, deleted_at FROM sessions WHERE id = ?1")
         .and_then(|mut select| {
             let row = select.query_row([id], |row| {
                 let fork: (Option<String>, Option<i64>) = (row.get(3)?, row.get(4)?);
-                Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?, fork))
+                let is_deleted = row.get::<_, Option<i64>>(5)?.is_some();
+                Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?, fork, is_deleted))
             });
             row.optional()
         })
         .map_err(fail)?;
+    let damaged = |what: String| Err(StoreError::Damaged { session: batch.session.clone(), what });
     match (known, &batch.create) {
-        (Some((key, len, header, fork)), Some(new)) => {
+        (Some((.., true)), _) => damaged("it was deleted".into()),
+        (Some((key, len, header, fork, false)), Some(new)) => {
             let same = header == header_text(new)? && fork == fork_columns(new);
             if !same {
-                let what = "it exists already and began in another way".into();
-                return Err(StoreError::Damaged { session: batch.session.clone(), what });
+                return damaged("it exists already and began in another way".into());
             }
             Ok((key, Seq(len.unsigned_abs())))
         }
         (Some((key, len, ..)), None) => Ok((key, Seq(len.unsigned_abs()))),
-        (None, Some(new)) => create(transaction, batch, new, &header_text(new)?).map_err(fail),
-        (None, None) => {
-            let what = "there is no such session".into();
-            Err(StoreError::Damaged { session: batch.session.clone(), what })
-        }
+        (None, Some(new)) => match new.fork.as_ref() {
+            Some(fork) if !is_there(transaction, &fork.session).map_err(fail)? => {
+                damaged(format!("it is a fork of {}, which is not there", fork.session))
+            }
+            Some(_) | None => create(transaction, batch, new, &header_text(new)?).map_err(fail),
+        },
+        (None, None) => damaged("there is no such session".into()),
     }
 }
 
