@@ -270,6 +270,9 @@ fn limits(seed: u64) -> Limits {
         descendants_max: if large { 400 } else { 2 + dice.below(30) as u32 },
         running_max: 1 + dice.below(6) as usize,
         steps_max: 12,
+        // Most trees are sent to the store again and again, whatever goes on around them.
+        idle_after: (!dice.one_in(4)).then(|| Duration::from_millis(1 + dice.below(200))),
+        resident_max: dice.one_in(4).then(|| 1 + dice.below(6) as usize),
         ..Limits::default()
     }
 }

@@ -148,6 +148,7 @@ impl RuntimeBuilder {
             supervisor: Address::default(),
             router: Router::default(),
             roots: Mutex::default(),
+            forgotten: Mutex::default(),
             live_limits: Mutex::default(),
             halts: Arc::default(),
             feed: Feed::new(),

@@ -13,7 +13,7 @@ use crate::agent::{AgentMessage, Delivery};
 use crate::error::Error;
 use crate::follow::follow;
 use crate::router::Presence;
-use crate::runtime::plant;
+use crate::runtime::{plant, wake};
 use crate::shared::Shared;
 
 /// How long the real ends of interrupted calls are waited for before they are abandoned by name.
@@ -80,10 +80,14 @@ impl AgentHandle {
 
     /// Ends the agent's turn; its background children go on. What waits in its inbox opens the next turn.
     ///
-    /// Returns when the agent was told; [`AgentHandle::wait`] waits for the end.
+    /// Returns when the agent was told; [`AgentHandle::wait`] waits for the end. An agent that is only stored has no turn.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] when the agent is gone with its runtime.
     pub fn interrupt(&self, cause: Cause) -> Result<(), Error> {
         let message = AgentMessage::Cancel { cause, queue: QueueRule::Run, deadline: INTERRUPT_DEADLINE };
-        self.shared.router.send(&self.id, message).map_err(|_| Error::Closed)
+        let told = self.shared.router.send(&self.id, message);
+        if told.is_err() && self.shared.router.is_passive(&self.id) { Ok(()) } else { told.map_err(|_| Error::Closed) }
     }
 
     /// Waits until the agent has nothing to do, and says how its last turn came out; `None` before the first.
@@ -166,7 +170,12 @@ impl AgentHandle {
             match self.shared.router.presence(&self.id) {
                 Presence::Here => {}
                 Presence::Coming => changed.await,
-                Presence::Gone => return Err(Error::Closed),
+                Presence::Gone if self.shared.router.is_closed() => return Err(Error::Closed),
+                Presence::Gone => match wake(&self.shared, &self.id).await {
+                    Ok(_) => {}
+                    Err(error @ (Error::Store(_) | Error::Unreadable { .. })) => return Err(error),
+                    Err(_) => return Err(Error::Closed),
+                },
             }
         }
     }

@@ -1,5 +1,7 @@
 //! The bounds of a runtime.
 
+use std::time::Duration;
+
 use impresario_kernel::RestartPolicy;
 
 /// Over a limit means to wait or to be refused, never to run away. The defaults are those of the command line.
@@ -34,6 +36,12 @@ pub struct Limits {
     pub restarts: RestartPolicy,
     /// How long one message may be, in bytes.
     pub message_bytes_max: usize,
+    /// How long an agent that has nothing to do stays in memory. Then it goes to the store and keeps its address: whatever is
+    /// wanted of it brings it back. `None` is for ever.
+    pub idle_after: Option<Duration>,
+    /// How many agents stay in memory; above that those go to the store that have rested longest. Agents with something to
+    /// do always stay. `None` is all.
+    pub resident_max: Option<usize>,
 }
 
 impl Default for Limits {
@@ -52,6 +60,8 @@ impl Default for Limits {
             wall_ms_max: None,
             restarts: RestartPolicy::default(),
             message_bytes_max: 16 * 1024 * 1024,
+            idle_after: Some(Duration::from_secs(300)),
+            resident_max: None,
         }
     }
 }

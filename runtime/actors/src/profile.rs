@@ -37,6 +37,8 @@ pub(crate) struct Profile {
     pub(crate) output: Option<OutputSchema>,
     /// Whether its turns are run by a provider of subagents.
     pub(crate) is_outside: bool,
+    /// Whether it is what the agent was born with: nobody has said anything else since.
+    pub(crate) is_as_born: bool,
     /// Whether it or an agent above it has a budget.
     pub(crate) is_budgeted: bool,
     /// Who answers questions about its calls: that of the nearest agent above it that has one.
@@ -106,6 +108,7 @@ impl Profile {
             restarts,
             output: spec.output,
             is_outside: false,
+            is_as_born: true,
             is_budgeted,
             approver: spec.approver.or_else(|| shared.approver.clone().map(Answerer)),
             hooks,
@@ -171,9 +174,64 @@ impl Profile {
         Self { spec, birth, label, dir, output, is_outside, is_budgeted, ..self.clone() }
     }
 
+    /// That of a root as its log says.
+    pub(crate) fn logged(shared: &Shared, stored: &Stored) -> Result<Self, Error> {
+        let id = stored.info.id().clone();
+        let unreadable = |why: &str| Error::Unreadable { id: id.clone(), why: why.into() };
+        let birth = stored.agent.birth().cloned().ok_or_else(|| unreadable("it was never born"))?;
+        let why = "it never asked a model, so its log does not say which; say what it is made of";
+        let header = Arc::clone(stored.agent.header().ok_or_else(|| unreadable(why))?);
+        let provider = &header.config.provider;
+        if !shared.models.contains_key(provider) {
+            let known = shared.models.keys().cloned().collect::<Vec<_>>().join(", ");
+            return Err(Error::UnknownProvider { wanted: provider.clone(), known });
+        }
+        let schema = birth.output_schema.as_deref().cloned();
+        let output = schema.map(OutputSchema::json).transpose()?;
+        let hooks: Hooks = shared.hooks.iter().cloned().collect();
+        Ok(Self {
+            spec: kernel_spec(shared, header, &birth, &hooks, output.as_ref()),
+            label: stored.info.new.label.clone(),
+            dir: PathBuf::from(&birth.authority.dir),
+            restarts: shared.limits.restarts,
+            output,
+            is_outside: false,
+            is_as_born: true,
+            is_budgeted: false,
+            approver: shared.approver.clone().map(Answerer),
+            call_hooks: hooks.iter().filter(|hook| hook.judges_calls()).cloned().collect(),
+            hooks,
+            birth,
+        })
+    }
+
+    /// Whether the log of this root, and the runtime, say all of it.
+    pub(crate) fn is_plain(&self, shared: &Shared) -> bool {
+        let approver = self.approver.as_ref().map(|Answerer(approver)| Arc::as_ptr(approver).cast::<()>());
+        self.is_as_born
+            && self.output.is_none()
+            && self.restarts == shared.limits.restarts
+            && self.hooks.len() == shared.hooks.len()
+            && approver == shared.approver.as_ref().map(|approver| Arc::as_ptr(approver).cast())
+    }
+
+    /// That of an agent which comes back into a tree whose root is made of `root`.
+    pub(crate) fn woken(
+        shared: &Shared,
+        root: &Arc<Self>,
+        stored: &Stored,
+        is_budgeted: bool,
+    ) -> Result<Arc<Self>, Error> {
+        if *stored.info.id() == root.birth.root {
+            return Ok(Arc::clone(root));
+        }
+        let profile = Self::stored(shared, root, stored)?;
+        Ok(Arc::new(Self { is_budgeted: profile.is_budgeted || is_budgeted, ..profile }))
+    }
+
     /// That of an agent which is only stored, in a tree whose root is made of `root`: what it was born with, on the root's
     /// route.
-    pub(crate) fn stored(shared: &Shared, root: &Self, stored: &Stored) -> Result<Self, Error> {
+    fn stored(shared: &Shared, root: &Self, stored: &Stored) -> Result<Self, Error> {
         let id = stored.info.id().clone();
         let unreadable = |why: &str| Error::Unreadable { id: id.clone(), why: why.into() };
         let birth = stored.agent.birth().cloned().ok_or_else(|| unreadable("it was never born"))?;

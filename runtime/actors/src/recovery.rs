@@ -7,15 +7,16 @@ use std::time::Duration;
 use futures::{FutureExt, TryStreamExt};
 use impresario_kernel::event::{BudgetSettled, Fact, Lane, TreeDelivered, TreeLifted, TreeRefused};
 use impresario_kernel::tree::{NodeState, Tree};
-use impresario_kernel::{Agent, AgentId, Budget, Event, Input, Outcome, OutcomeKind, Seq, Spec, TurnEnd};
+use impresario_kernel::{
+    Agent, AgentId, Budget, Event, Input, Outcome, OutcomeKind, RequestHeader, Seq, Spec, TurnEnd,
+};
 use impresario_seams::{Batch, Commit, Head, SessionFilter, SessionInfo, TurnState};
 
 use crate::delegation::Settled;
 use crate::error::Error;
 use crate::profile::Profile;
 use crate::shared::{Shared, panic_text};
-use crate::spec::AgentSpec;
-use crate::supervisor::{InheritedTree, Member};
+use crate::supervisor::{Frame, InheritedTree, Member};
 
 /// The first wait before a store that failed is read again, and the longest.
 const READ_WAIT: Duration = Duration::from_millis(50);
@@ -47,14 +48,25 @@ struct Patient {
 
 /// Reads the tree of `root`, repairs it (children before parents), hands on outcomes that never arrived, and writes all
 /// of that at once.
-pub(crate) async fn load(shared: &Shared, root: &AgentId, spec: AgentSpec) -> Result<Loaded, Error> {
+pub(crate) async fn load(shared: &Shared, root: &AgentId, frame: Frame) -> Result<Loaded, Error> {
     let info = shared.store.info(root.clone()).await?.ok_or_else(|| Error::UnknownAgent(root.clone()))?;
     if let Some(parent) = &info.new.header.parent_session {
         let top = &info.new.root;
         return Err(Error::Refused(format!("{root} is a subagent (of {parent}); open its root {top}")));
     }
-    let budget = spec.budget.clone();
-    let mut profile = Profile::root(shared, root, spec)?;
+    let (mut profile, budget) = match frame {
+        Frame::Given(spec) => {
+            let budget = spec.budget.clone();
+            (Profile { is_as_born: false, ..Profile::root(shared, root, *spec)? }, budget)
+        }
+        Frame::Kept(profile) => (Profile::clone(&profile), None),
+        Frame::Logged => {
+            // What it is made of is in what is read.
+            let any = Arc::new(Spec::new(RequestHeader::new("any", "any")));
+            let agent = read(shared, root, any).await?;
+            (Profile::logged(shared, &Stored { agent, info: info.clone() })?, None)
+        }
+    };
     let mut facts = read_tree(shared, root).await?;
     facts.lift(shared);
     facts.balance(shared, budget);
@@ -62,7 +74,9 @@ pub(crate) async fn load(shared: &Shared, root: &AgentId, spec: AgentSpec) -> Re
     profile.check_price(shared, facts.tree.ledger().budget(root))?;
     let profile = Arc::new(profile);
     let mut patients = read_patients(shared, root, &profile.spec).await?;
-    for patient in &mut patients {
+    // What this runtime has sent to the store itself is whole, and its life goes on.
+    let is_ours = shared.router.is_passive(root);
+    for patient in patients.iter_mut().filter(|_| !is_ours) {
         patient.tell(shared, Input::Recovered);
     }
     facts.extend(shared, deliver(shared, &facts.tree, &mut patients));
@@ -124,7 +138,7 @@ async fn member(shared: &Shared, id: &AgentId, profile: &Profile) -> Result<Memb
     let outcome = agent.outcome().map(Arc::as_ref);
     // It failed too often: its log is closed when its tree is opened again.
     let is_closed = agent.turn().is_idle() && !agent.wants_turn();
-    Ok(Member::Gone(if is_closed { agent.outcome().cloned() } else { Some(Arc::new(crashed(outcome))) }))
+    Ok(if is_closed { Member::Stored(agent.outcome().cloned()) } else { Member::Failed(Arc::new(crashed(outcome))) })
 }
 
 /// The outcome of an agent that will not say how it ended, behind its last one.

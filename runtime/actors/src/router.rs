@@ -1,9 +1,10 @@
 //! Addresses: an agent keeps its address while its actor comes and goes.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use dashmap::DashMap;
+use dashmap::{DashMap, DashSet};
 use impresario_kernel::AgentId;
 use ractor::{ActorRef, ActorStatus};
 use tokio::sync::Notify;
@@ -17,6 +18,10 @@ use crate::profile::Profile;
 #[derive(Default)]
 pub(crate) struct Router {
     slots: DashMap<AgentId, Slot>,
+    /// Agents of this runtime that have gone to the store until somebody wants something of them.
+    passive: DashSet<AgentId>,
+    /// The workspaces of agents that have gone there.
+    left: Mutex<BTreeSet<String>>,
     is_closed: AtomicBool,
     changed: Notify,
 }
@@ -46,7 +51,29 @@ impl Router {
     /// Makes an actor reachable. It has been sent nothing yet: what was on its way to an earlier one went with that.
     pub(crate) fn connect(&self, id: &AgentId, profile: Arc<Profile>, actor: ActorRef<AgentMessage>) {
         self.slots.insert(id.clone(), Slot { actor, profile, sent: AtomicU64::new(0) });
+        self.passive.remove(id);
         self.changed.notify_waiters();
+    }
+
+    /// Takes an actor away that has handled all that it was sent, `handled` messages: whoever sends from now on finds
+    /// nobody, and asks for it. `None` when something more is on its way to it.
+    pub(crate) fn retire(&self, id: &AgentId, handled: u64) -> Option<ActorRef<AgentMessage>> {
+        // Whoever sends holds the slot meanwhile, so nothing comes in between.
+        let is_rested = |_: &AgentId, slot: &Slot| slot.sent.load(Ordering::SeqCst) == handled;
+        let (_, slot) = self.slots.remove_if(id, is_rested)?;
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).extend(slot.profile.birth.workspace.clone());
+        self.passive.insert(id.clone());
+        Some(slot.actor)
+    }
+
+    /// Whether an agent has gone to the store until somebody wants something of it.
+    pub(crate) fn is_passive(&self, id: &AgentId) -> bool {
+        self.passive.contains(id)
+    }
+
+    /// Forgets an agent that was deleted.
+    pub(crate) fn forget(&self, id: &AgentId) {
+        self.passive.remove(id);
     }
 
     pub(crate) fn disconnect(&self, id: &AgentId) {
@@ -125,13 +152,22 @@ impl Router {
     /// Ends an actor without a word, as a failure would.
     pub(crate) fn kill(&self, id: &AgentId) {
         if let Some(slot) = self.slots.get(id) {
+            // Its end is on its way to it: until the one after it is here, nobody may take it for at rest.
+            slot.sent.fetch_add(1, Ordering::SeqCst);
             slot.actor.kill();
         }
     }
 
-    /// The workspaces of those who are here.
-    pub(crate) fn workspaces(&self) -> Vec<String> {
-        self.slots.iter().filter_map(|slot| slot.profile.birth.workspace.clone()).collect()
+    /// The workspaces of those who are here, and of those who were.
+    pub(crate) fn workspaces(&self) -> BTreeSet<String> {
+        let here = self.slots.iter().filter_map(|slot| slot.profile.birth.workspace.clone());
+        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        here.chain(left).collect()
+    }
+
+    /// How many have an actor.
+    pub(crate) fn resident_count(&self) -> usize {
+        self.slots.len()
     }
 
     /// Everybody who has an actor.

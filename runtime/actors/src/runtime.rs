@@ -71,8 +71,27 @@ impl Runtime {
     /// Opens a stored root and its tree again. What a crash left open is closed first, honestly; `spec` frames the
     /// requests from here on.
     pub async fn open(&self, id: &AgentId, spec: AgentSpec) -> Result<AgentHandle, Error> {
+        let spec = Some(spec);
         let id = self.ask(|reply| SupervisorMessage::Open { id: id.clone(), spec: spec.clone(), reply }).await??;
         Ok(self.handle(id))
+    }
+
+    /// Opens a stored root and its tree again as it was: made of what its log says, or, where this runtime has had it in
+    /// memory, of what it was made of then. Writing to an agent does this by itself ([`AgentHandle::followup`]).
+    ///
+    /// # Errors
+    /// [`Error::UnknownProvider`] when this runtime does not have its model, [`Error::Unreadable`] when it never asked one.
+    pub async fn reopen(&self, id: &AgentId) -> Result<AgentHandle, Error> {
+        let id = self.ask(|reply| SupervisorMessage::Open { id: id.clone(), spec: None, reply }).await??;
+        Ok(self.handle(id))
+    }
+
+    /// Takes a root, all below it and their logs out of the store. Nobody finds them from then on; forks of them stay whole.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when something in the tree is at work, or for a subagent, which goes with its root.
+    pub async fn delete(&self, root: &AgentId) -> Result<(), Error> {
+        self.ask(|reply| SupervisorMessage::Delete { root: root.clone(), reply }).await?
     }
 
     /// Makes a root of `spec` that goes on from a copy of any agent, which is open here or only stored: a root or a child,
@@ -107,6 +126,9 @@ impl Runtime {
     /// # Errors
     /// [`Error::UnknownAgent`] when no tree that is open here has this agent.
     pub async fn stop(&self, top: &AgentId, cause: Cause, deadline: Duration) -> Result<Receipt, Error> {
+        if self.shared.router.is_passive(top) {
+            wake(&self.shared, top).await?;
+        }
         // From here on nothing starts there, whatever is before this in anybody's mailbox.
         let halt = self.shared.halt(top);
         let stop = |reply| {
@@ -116,24 +138,29 @@ impl Runtime {
         self.ask(stop).await?
     }
 
-    /// The address of an agent of a tree that is open here: a root, or any of its descendants.
+    /// The address of an agent that is in memory here, or has been: a root, or any of its descendants.
     ///
     /// # Errors
-    /// [`Error::UnknownAgent`] when there is none; a stored tree must be opened first.
+    /// [`Error::UnknownAgent`] when there is none; [`Runtime::wake`] also finds those that are only stored.
     pub fn agent(&self, id: &AgentId) -> Result<AgentHandle, Error> {
-        match self.shared.router.sent(id) {
-            Some(_) => Ok(self.handle(id.clone())),
-            None => Err(Error::UnknownAgent(id.clone())),
-        }
+        let router = &self.shared.router;
+        let is_known = router.sent(id).is_some() || router.is_passive(id);
+        if is_known { Ok(self.handle(id.clone())) } else { Err(Error::UnknownAgent(id.clone())) }
     }
 
-    /// As [`Runtime::agent`]; an agent that is only stored comes back first, and those above it, who are told how it ends.
+    /// As [`Runtime::agent`]; an agent that is only stored comes back first, and those above it, who are told how it ends. A
+    /// tree that is not open is opened as it was ([`Runtime::reopen`]).
     ///
     /// # Errors
-    /// [`Error::UnknownAgent`] when no tree that is open here has this agent; [`Error::Store`] and [`Error::Unreadable`] when
-    /// its log cannot be read.
+    /// [`Error::UnknownAgent`] when the store has no such agent; [`Error::Store`] and [`Error::Unreadable`] when its log
+    /// cannot be read; [`Error::GaveUp`] when its actor has failed too often.
     pub async fn wake(&self, id: &AgentId) -> Result<AgentHandle, Error> {
         wake(&self.shared, id).await
+    }
+
+    /// How many agents are in memory now; the others are only stored.
+    pub fn resident(&self) -> usize {
+        self.shared.router.resident_count()
     }
 
     /// How much of its bounds a tree has in use.
@@ -170,13 +197,28 @@ impl Runtime {
     /// changed, and ends the actors.
     pub async fn shutdown(self) -> Result<(), Error> {
         let roots: Vec<AgentId> = self.shared.roots().keys().cloned().collect();
-        let stops = roots.iter().map(|root| self.stop(root, Cause::Disposed, DRAIN));
-        futures::future::join_all(stops).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+        for stopped in futures::future::join_all(roots.iter().map(|root| self.end(root))).await {
+            match stopped {
+                // It went to the store by itself.
+                Ok(_) | Err(Error::UnknownAgent(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
         self.shared.journal.flush().await.map_err(|_| Error::Closed)??;
         self.close_workspaces().await;
         self.shared.close();
         let stopped = self.root.stop_and_wait(Some("shutdown".into()), Some(DRAIN)).await;
         stopped.map_err(|_| Error::Closed)
+    }
+
+    /// Stops a tree that is open here.
+    async fn end(&self, root: &AgentId) -> Result<Receipt, Error> {
+        let halt = self.shared.halt(root);
+        let stop = |reply| {
+            let (top, cause, halt) = (root.clone(), Cause::Disposed, halt.clone());
+            SupervisorMessage::Stop(Stop { top, cause, deadline: DRAIN, halt, reply })
+        };
+        self.ask(stop).await?
     }
 
     /// Takes away what was not used.

@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) router: Router,
     /// The trees that are open here, by their roots.
     pub(crate) roots: Mutex<BTreeMap<AgentId, Arc<Profile>>>,
+    /// What roots of this runtime are made of that have gone to the store with their trees, where their logs do not say it.
+    pub(crate) forgotten: Mutex<BTreeMap<AgentId, Arc<Profile>>>,
     /// Bounds of single trees, by their roots: they outlive a supervisor.
     pub(crate) live_limits: Mutex<BTreeMap<AgentId, LiveLimits>>,
     pub(crate) halts: Arc<Halts>,
@@ -60,6 +62,10 @@ impl Shared {
 
     pub(crate) fn roots(&self) -> MutexGuard<'_, BTreeMap<AgentId, Arc<Profile>>> {
         self.roots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn forgotten(&self) -> MutexGuard<'_, BTreeMap<AgentId, Arc<Profile>>> {
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The bounds of a tree.

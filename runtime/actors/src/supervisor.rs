@@ -1,7 +1,9 @@
 //! The supervisor: places in trees, slots, settlements, stops. It writes the tree logs and nothing else, holds no
 //! content, and awaits nothing in its handler.
 
+mod delete;
 mod funds;
+mod idle;
 mod inherit;
 mod manage;
 mod open;
@@ -35,9 +37,12 @@ use crate::recovery::{Loaded, Stored};
 use crate::shared::Shared;
 use crate::spec::AgentSpec;
 
+use delete::Deleting;
+use idle::{Finding, Idle};
 use inherit::Reading;
 pub(crate) use inherit::{Inheritance, InheritedTree, Member};
-use open::Opening;
+pub(crate) use open::Frame;
+use open::{Opener, Opening};
 pub(crate) use spawn::title;
 use tree::TreeState;
 pub(crate) use tree::tree_session;
@@ -52,7 +57,8 @@ pub(crate) enum SupervisorMessage {
     /// With what it is made of, unless that is what the other one is made of.
     ForkRoot(Box<ForkRoot>),
     /// A person opens a stored root again.
-    Open { id: AgentId, spec: AgentSpec, reply: oneshot::Sender<Result<AgentId, Error>> },
+    /// Without a spec as it was.
+    Open { id: AgentId, spec: Option<AgentSpec>, reply: oneshot::Sender<Result<AgentId, Error>> },
     /// The stored tree was read and repaired.
     Opened { id: AgentId, loaded: Box<Result<Loaded, Error>> },
     /// An agent asks for a child.
@@ -115,6 +121,14 @@ pub(crate) enum SupervisorMessage {
     Wake { id: AgentId, reply: oneshot::Sender<Result<(), Error>> },
     /// The log of an agent that was only stored was read back.
     Woken { id: AgentId, stored: Box<Result<Stored, Error>> },
+    /// The tree of an agent was found in the store.
+    Found { id: AgentId, root: Result<AgentId, Error> },
+    /// Who rests longest may have rested long enough.
+    IdleDue,
+    /// Take a tree that rests out of the store.
+    Delete { root: AgentId, reply: oneshot::Sender<Result<(), Error>> },
+    /// It was taken out, or could not be.
+    Deleted { root: AgentId, deleted: Result<Vec<AgentId>, Error> },
 }
 
 /// A root that goes on from a copy is asked for.
@@ -183,6 +197,12 @@ pub(crate) struct SupervisorState {
     reading: Option<Reading>,
     /// Who waits for trees that are being read.
     opening: HashMap<AgentId, Opening>,
+    /// Agents whose tree is being looked for.
+    finding: HashMap<AgentId, Finding>,
+    /// Trees that are being taken out of the store.
+    deleting: HashMap<AgentId, Deleting>,
+    /// Who has nothing to do.
+    idle: Idle,
     /// Agents whose log is being read back; each task ends with the supervisor.
     reviving: HashMap<AgentId, AbortOnDropHandle<()>>,
     /// Who waits for agents that are being read back.
@@ -213,6 +233,9 @@ impl Actor for Supervisor {
             root_of: HashMap::new(),
             actors: HashMap::new(),
             opening: HashMap::new(),
+            finding: HashMap::new(),
+            deleting: HashMap::new(),
+            idle: Idle::default(),
             reviving: HashMap::new(),
             wakes: vec![],
             managing: HashMap::new(),
@@ -245,7 +268,7 @@ impl SupervisorState {
                 let ForkRoot { id, from, spec, fork, reply } = *fork;
                 let _ = reply.send(self.fork_root(id, from, spec, fork));
             }
-            SupervisorMessage::Open { id, spec, reply } => self.open(id, spec, reply),
+            SupervisorMessage::Open { id, spec, reply } => self.open(id, spec, Opener::Person(reply)),
             SupervisorMessage::Opened { id, loaded } => self.loaded(&id, *loaded),
             SupervisorMessage::Spawn(spawn) => self.spawn(*spawn),
             SupervisorMessage::AskSlot { agent, resuming, ask } => self.ask_slot(agent, resuming, ask),
@@ -291,6 +314,10 @@ impl SupervisorState {
             SupervisorMessage::Revived { id, stored } => self.revived(id, *stored),
             SupervisorMessage::Wake { id, reply } => self.wake(&id, reply),
             SupervisorMessage::Woken { id, stored } => self.woken(&id, *stored),
+            SupervisorMessage::Found { id, root } => self.found(&id, &root),
+            SupervisorMessage::IdleDue => self.idle_due(),
+            SupervisorMessage::Delete { root, reply } => self.delete(&root, reply),
+            SupervisorMessage::Deleted { root, deleted } => self.deleted(&root, deleted),
         }
         Ok(())
     }
@@ -367,6 +394,7 @@ impl SupervisorState {
             tree.durable = tree.durable.max(until);
             self.tell_funded(&root);
             self.check_rest(&root);
+            self.forget_rested(&root);
         }
     }
 

@@ -14,7 +14,7 @@ use ractor::{ActorRef, ActorStatus};
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::tree::{Stopped, TreeState, Waiter};
+use super::tree::{Place, Stopped, TreeState, Waiter};
 use super::{SupervisorMessage, SupervisorState};
 use crate::agent::AgentMessage;
 use crate::error::Error;
@@ -47,8 +47,10 @@ pub(crate) struct InheritedTree {
 pub(crate) enum Member {
     /// It has an actor, or will have one again.
     Resident,
-    /// It has come to its end.
-    Gone(Option<Arc<Outcome>>),
+    /// It is only stored.
+    Stored(Option<Arc<Outcome>>),
+    /// Its actor failed too often.
+    Failed(Arc<Outcome>),
     /// It has a place and was never written.
     Unborn,
 }
@@ -86,6 +88,7 @@ impl SupervisorState {
             | SupervisorMessage::Capacity { .. }
             | SupervisorMessage::ActorFailed { .. }
             | SupervisorMessage::Settle { .. }
+            | SupervisorMessage::Delete { .. }
             | SupervisorMessage::StoreStalled(_)
             | SupervisorMessage::StoreLost(_) => reading.held.push(message),
             SupervisorMessage::Opened { .. }
@@ -107,6 +110,9 @@ impl SupervisorState {
             | SupervisorMessage::Announced { .. }
             | SupervisorMessage::TreeDurable { .. }
             | SupervisorMessage::Woken { .. }
+            | SupervisorMessage::Found { .. }
+            | SupervisorMessage::IdleDue
+            | SupervisorMessage::Deleted { .. }
             | SupervisorMessage::Revived { .. } => {}
         }
         None
@@ -143,7 +149,8 @@ impl SupervisorState {
                     }
                     residents.push(id);
                 }
-                Member::Gone(outcome) => state.add(id, Arc::clone(&root_profile), outcome, false),
+                Member::Stored(outcome) => state.add(id, Arc::clone(&root_profile), outcome, Place::Stored),
+                Member::Failed(outcome) => state.add(id, Arc::clone(&root_profile), Some(outcome), Place::Failed),
                 Member::Unborn => {
                     let reason = "the supervisor failed first".into();
                     state.record(&shared, Fact::TreeRefused(TreeRefused { child: id, reason }));
@@ -161,7 +168,7 @@ impl SupervisorState {
         for id in residents {
             let Some((profile, actor)) = self.shared.router.resident(&id) else { continue };
             let Some(tree) = self.trees.get_mut(root) else { return };
-            tree.add(id.clone(), profile, None, true);
+            tree.add(id.clone(), profile, None, Place::Live);
             if let Some(announcing) = &mut tree.announcing {
                 announcing.insert(id.clone());
             }

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::stop::CHILD_DEADLINE;
-use super::tree::TreeState;
+use super::tree::{Place, TreeState};
 use super::{Stop, SupervisorMessage, SupervisorState};
 use crate::agent::AgentMessage;
 use crate::delegation::{self, Manage};
@@ -201,10 +201,10 @@ fn listed(tree: &TreeState, parent: &AgentId, subtree: bool) -> CallReport {
     };
     let entry = |id: AgentId| {
         let (node, entry) = (tree.tree.node(&id)?, tree.agents.get(&id)?);
-        let state = match (entry.is_live, entry.rests.is_some()) {
-            (false, _) => "gone",
-            (true, true) => "idle",
-            (true, false) => "working",
+        let state = match (entry.place, entry.rests.is_some()) {
+            (Place::Failed, _) => "gone",
+            (Place::Stored, _) | (Place::Live, true) => "idle",
+            (Place::Live, false) => "working",
         };
         let outcome = entry.outcome.as_ref().map(|outcome| outcome.kind);
         Some(json!({"agent": id, "path": node.path, "state": state, "outcome": outcome}))

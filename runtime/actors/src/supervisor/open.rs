@@ -10,74 +10,136 @@ use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::spawn::Start;
-use super::tree::TreeState;
-use super::{SupervisorMessage, SupervisorState};
+use super::tree::{Place, TreeState};
+use super::{Stop, SupervisorMessage, SupervisorState};
 use crate::agent::AgentMessage;
 use crate::error::Error;
+use crate::profile::Profile;
+use crate::receipt::Receipt;
 use crate::recovery::{self, Loaded, Stored};
 use crate::shared::Shared;
 use crate::spec::AgentSpec;
 
 /// A stored tree on its way.
 pub(super) struct Opening {
-    waiting: Vec<oneshot::Sender<Result<AgentId, Error>>>,
+    waiting: Vec<Opener>,
     _reader: AbortOnDropHandle<()>,
 }
 
+/// Who wants a tree to be open.
+pub(super) enum Opener {
+    /// A person.
+    Person(oneshot::Sender<Result<AgentId, Error>>),
+    /// Somebody who wants something of an agent in it.
+    Waker(AgentId, oneshot::Sender<Result<(), Error>>),
+    /// Somebody who waits for rest there.
+    Quiescer(AgentId, oneshot::Sender<Result<Receipt, Error>>),
+    /// Somebody who stops something there.
+    Stopper(Stop),
+}
+
+impl Opener {
+    /// Tells that the tree is not open.
+    pub(super) fn refuse(self, error: Error) {
+        // Who asked may have left.
+        match self {
+            Self::Person(reply) => drop(reply.send(Err(error))),
+            Self::Waker(_, reply) => drop(reply.send(Err(error))),
+            Self::Quiescer(_, reply) | Self::Stopper(Stop { reply, .. }) => drop(reply.send(Err(error))),
+        }
+    }
+}
+
+/// What the root of a tree is made of when that is opened.
+#[derive(Clone)]
+pub(crate) enum Frame {
+    /// What somebody says.
+    Given(Box<AgentSpec>),
+    /// What it was made of when this runtime had it in memory.
+    Kept(Arc<Profile>),
+    /// What its log says.
+    Logged,
+}
+
 impl SupervisorState {
-    pub(super) fn open(&mut self, id: AgentId, spec: AgentSpec, reply: oneshot::Sender<Result<AgentId, Error>>) {
+    /// Opens a stored tree; without a spec as it was.
+    pub(super) fn open(&mut self, id: AgentId, spec: Option<AgentSpec>, opener: Opener) {
         if let Some(error) = &self.lost {
-            let _ = reply.send(Err(error.clone().into()));
-            return;
+            let error = Err(error.clone().into());
+            return self.answer_opener(&id, opener, &error);
+        }
+        if self.deleting.contains_key(&id) {
+            return self.answer_opener(&id, opener, &Err(Error::UnknownAgent(id.clone())));
         }
         if self.trees.contains_key(&id) {
-            let _ = reply.send(Ok(id));
-            return;
+            return self.answer_opener(&id, opener, &Ok(()));
         }
         // A second reader would take the first one's live tree for one whose process died.
         if let Some(opening) = self.opening.get_mut(&id) {
-            opening.waiting.push(reply);
+            opening.waiting.push(opener);
             return;
         }
+        let frame = match (spec, self.shared.forgotten().get(&id).cloned()) {
+            (Some(spec), _) => Frame::Given(Box::new(spec)),
+            (None, Some(profile)) => Frame::Kept(profile),
+            (None, None) => Frame::Logged,
+        };
         let (shared, myself, opened) = (Arc::clone(&self.shared), self.myself.clone(), id.clone());
         let reader = tokio::spawn(async move {
-            let loaded = Box::new(recovery::contained(&opened, recovery::load(&shared, &opened, spec)).await);
+            let load = || recovery::contained(&opened, recovery::load(&shared, &opened, frame.clone()));
+            // A person can be told that the store fails; mail waits for it.
+            let loaded = match frame {
+                Frame::Given(_) => load().await,
+                Frame::Kept(_) | Frame::Logged => recovery::patiently(load).await,
+            };
+            let loaded = Box::new(loaded);
             // The runtime may have been shut down meanwhile.
             let _ = myself.cast(SupervisorMessage::Opened { id: opened, loaded });
         });
-        self.opening.insert(id, Opening { waiting: vec![reply], _reader: AbortOnDropHandle::new(reader) });
+        self.opening.insert(id, Opening { waiting: vec![opener], _reader: AbortOnDropHandle::new(reader) });
     }
 
     pub(super) fn loaded(&mut self, id: &AgentId, loaded: Result<Loaded, Error>) {
         let opened = loaded.and_then(|loaded| self.opened(loaded));
         let opening = self.opening.remove(id);
-        for reply in opening.into_iter().flat_map(|opening| opening.waiting) {
-            // Who asked may have left.
-            let _ = reply.send(opened.clone());
+        for opener in opening.into_iter().flat_map(|opening| opening.waiting) {
+            self.answer_opener(id, opener, &opened);
         }
     }
 
-    fn opened(&mut self, loaded: Loaded) -> Result<AgentId, Error> {
+    fn answer_opener(&mut self, id: &AgentId, opener: Opener, opened: &Result<(), Error>) {
+        match (opener, opened) {
+            (opener, Err(error)) => opener.refuse(error.clone()),
+            // Who asked may have left.
+            (Opener::Person(reply), Ok(())) => drop(reply.send(Ok(id.clone()))),
+            (Opener::Waker(agent, reply), Ok(())) => self.wake_here(&agent, reply),
+            (Opener::Quiescer(top, reply), Ok(())) => self.quiesce(&top, reply),
+            (Opener::Stopper(stop), Ok(())) => self.stop(stop),
+        }
+    }
+
+    fn opened(&mut self, loaded: Loaded) -> Result<(), Error> {
         if let Some(error) = &self.lost {
             return Err(error.clone().into());
         }
         let Loaded { tree, tree_next, root, title, profile, others } = loaded;
         let id = tree.root().clone();
         if self.trees.contains_key(&id) {
-            return Ok(id);
+            return Ok(());
         }
+        self.shared.forgotten().remove(&id);
         self.shared.roots().insert(id.clone(), Arc::clone(&profile));
         let mut state = TreeState::new(&self.shared, tree, tree_next);
         for (other, outcome) in others {
             self.root_of.insert(other.clone(), id.clone());
-            state.add(other, Arc::clone(&profile), outcome, false);
+            state.add(other, Arc::clone(&profile), outcome, Place::Stored);
         }
         self.trees.insert(id.clone(), state);
         self.root_of.insert(id.clone(), id.clone());
         let durable = root.log().next_seq();
         let start = Start { durable, title, message: AgentMessage::Start };
         self.start_actor(&id, profile, root, start);
-        Ok(id)
+        Ok(())
     }
 
     /// An agent's actor failed: what it had handed to the journal is its log, and its life goes on from there, unless it
@@ -113,13 +175,15 @@ impl SupervisorState {
             None => stored,
         };
         let Some(tree) = self.tree_of(&id) else { return };
-        let Some(mut entry) = tree.agents.remove(&id) else { return };
-        tree.busy -= usize::from(entry.is_live && entry.rests.is_none());
+        let Some(mut entry) = tree.take(&id) else { return };
         match stored {
             Ok(Stored { agent, info }) => {
                 let durable: Seq = agent.log().next_seq();
                 let outcome = agent.outcome().cloned();
-                let start = Start { durable, title: info.head.title, message: next_life(&agent) };
+                // Who went to the store in this runtime goes on as if it had stayed.
+                let is_ours = self.shared.router.is_passive(&id);
+                let message = if is_ours { AgentMessage::Start } else { next_life(&agent) };
+                let start = Start { durable, title: info.head.title, message };
                 self.start_actor(&id, entry.profile, agent, start);
                 // An outcome that was durable when the actor failed may not have been told.
                 if let Some(outcome) = outcome {
@@ -129,19 +193,26 @@ impl SupervisorState {
             }
             Err(error) => {
                 tracing::error!(agent = %id, %error, "a failed agent is not started again");
-                entry.is_live = false;
+                entry.place = Place::Failed;
                 let outcome = entry.outcome.clone();
                 tree.agents.insert(id.clone(), entry);
-                // Nobody is there to take them; the next opening hands them on.
-                let children = tree.tree.node(&id).map(|node| node.children.clone()).unwrap_or_default();
-                tree.undelivered.retain(|(child, _)| !children.contains(child));
                 let root = tree.tree.root().clone();
+                self.not_told(&id);
                 self.shared.router.disconnect(&id);
                 // Its parent must not wait for ever.
                 self.turn_ended(&id, Arc::new(recovery::crashed(outcome.as_deref())));
                 self.check_rest(&root);
             }
         }
+    }
+}
+
+impl SupervisorState {
+    /// An agent is not here to take the outcomes of its children; the next opening hands them on.
+    pub(super) fn not_told(&mut self, id: &AgentId) {
+        let Some(tree) = self.tree_of(id) else { return };
+        let children = tree.tree.node(id).map(|node| node.children.clone()).unwrap_or_default();
+        tree.undelivered.retain(|(child, _)| !children.contains(child));
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use impresario_kernel::event::{Fact, TreeDelivered};
 use impresario_kernel::{AgentId, CallKey, CallReport, Outcome, OutcomeKind};
 
-use super::tree::TreeState;
+use super::tree::{Place, TreeState};
 use super::{SupervisorMessage, SupervisorState, Wait, WaitResult};
 use crate::agent::AgentMessage;
 use crate::delegation::Until;
@@ -22,12 +22,18 @@ impl SupervisorState {
         self.refund(agent);
         let Some(tree) = self.tree_of(agent) else { return };
         let Some(parent) = tree.tree.node(agent).and_then(|node| node.parent.clone()) else { return };
-        if tree.agents.get(&parent).is_none_or(|entry| !entry.is_live) {
+        let place = tree.agents.get(&parent).map_or(Place::Failed, |entry| entry.place);
+        if place == Place::Failed {
             // Nobody is there to take it; the next opening hands it on.
             return;
         }
         if tree.tree.is_delivered(agent, turn) || !tree.undelivered.insert((agent.clone(), turn)) {
             return;
+        }
+        if place == Place::Stored {
+            // It is told when it is here. The call that asked for the child is over, or it would not have gone.
+            tree.take_answered_by(agent);
+            return self.fetch(&parent);
         }
         let call = tree.take_answered_by(agent);
         // A wait brings it.

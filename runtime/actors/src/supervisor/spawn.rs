@@ -12,7 +12,7 @@ use ractor::ActorRuntime;
 use serde_json::{Map, json};
 use uuid::Uuid;
 
-use super::tree::TreeState;
+use super::tree::{Place, TreeState};
 use super::{Spawn, SupervisorState};
 use crate::agent::{AgentActor, AgentInit, AgentMessage, new_session};
 use crate::delegation;
@@ -233,10 +233,11 @@ impl SupervisorState {
         self.actors.insert(actor.get_id(), id.clone());
         self.shared.router.connect(id, Arc::clone(&profile), actor);
         if let Some(tree) = self.tree_of(id) {
-            tree.add(id.clone(), profile, outcome, true);
+            tree.add(id.clone(), profile, outcome, Place::Live);
         }
         self.say(id, started);
         let _ = self.shared.router.send(id, start.message);
+        self.keep_within_ceiling();
     }
 }
 

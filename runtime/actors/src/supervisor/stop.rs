@@ -7,6 +7,7 @@ use impresario_kernel::event::{Fact, QueueRule, TreeLifted};
 use impresario_kernel::{AgentId, Cause};
 use tokio::sync::oneshot;
 
+use super::open::Opener;
 use super::tree::{Stopped, TreeState, Waiter};
 use super::{Stop, SupervisorMessage, SupervisorState};
 use crate::agent::AgentMessage;
@@ -21,6 +22,9 @@ pub(super) const CHILD_DEADLINE: Duration = Duration::from_secs(10);
 
 impl SupervisorState {
     pub(super) fn stop(&mut self, stop: Stop) {
+        if self.has_gone(&stop.top) {
+            return self.find(&stop.top.clone(), Opener::Stopper(stop));
+        }
         let Stop { top, cause, deadline, halt, reply } = stop;
         self.stops += 1;
         let stop = self.stops;
@@ -57,6 +61,9 @@ impl SupervisorState {
     }
 
     pub(super) fn quiesce(&mut self, top: &AgentId, reply: oneshot::Sender<Result<Receipt, Error>>) {
+        if self.has_gone(top) {
+            return self.find(top, Opener::Quiescer(top.clone(), reply));
+        }
         let Some(tree) = self.live_tree_of(top) else {
             let _ = reply.send(Err(self.no_such(top)));
             return;
@@ -64,6 +71,11 @@ impl SupervisorState {
         tree.waiters.push(Waiter::new(top, reply, None));
         let root = tree.tree.root().clone();
         self.check_rest(&root);
+    }
+
+    /// Whether an agent went to the store with its whole tree.
+    fn has_gone(&self, agent: &AgentId) -> bool {
+        self.lost.is_none() && !self.root_of.contains_key(agent) && self.shared.router.is_passive(agent)
     }
 
     /// The tree that an agent belongs to, unless nothing can happen in it any more.
@@ -94,6 +106,7 @@ impl SupervisorState {
             entry.unread = unread;
         }
         let root = tree.tree.root().clone();
+        handled.into_iter().for_each(|handled| self.rests(agent, handled));
         self.check_rest(&root);
     }
 
@@ -118,6 +131,7 @@ impl SupervisorState {
             // Who asked may have left.
             let _ = waiter.reply.send(Ok(receipt));
         }
+        self.release_kept(root);
     }
 
     /// Stops a child and everything below it; nobody waits for the receipt.

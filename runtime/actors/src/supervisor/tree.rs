@@ -48,6 +48,10 @@ pub(crate) struct TreeState {
     pub(super) refused: u32,
     /// How many live agents are not at rest.
     pub(super) busy: usize,
+    /// How many agents are only stored.
+    stored: usize,
+    /// Who could have gone there while somebody waited for rest, with how many messages it had handled.
+    pub(super) kept: Vec<(AgentId, u64)>,
     /// Behind a supervisor that failed, who has not told yet how it stands. Until all have, no turn is let run and no
     /// outcome is handed on.
     pub(super) announcing: Option<BTreeSet<AgentId>>,
@@ -60,7 +64,7 @@ pub(super) struct Entry {
     pub(super) profile: Arc<Profile>,
     /// How many messages it had handled when it said that it was at rest; `None` while it is not.
     pub(super) rests: Option<u64>,
-    pub(super) is_live: bool,
+    pub(super) place: Place,
     /// Which of its asks for a slot was the last.
     pub(super) ask: u64,
     pub(super) unread: usize,
@@ -71,6 +75,23 @@ pub(super) struct Entry {
     pub(super) is_at_it_again: bool,
     /// Whether its parent has been given the outcome as the result of a call.
     pub(super) is_read: bool,
+}
+
+/// Where an agent is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Place {
+    /// It has an actor, or will have one again in a moment.
+    Live,
+    /// It is only stored, until somebody wants something of it.
+    Stored,
+    /// Its actor failed too often: it comes back when another runtime opens its tree.
+    Failed,
+}
+
+impl Entry {
+    pub(super) fn is_live(&self) -> bool {
+        self.place == Place::Live
+    }
 }
 
 /// Somebody who waits for rest.
@@ -122,6 +143,8 @@ impl TreeState {
             waiters: vec![],
             refused: 0,
             busy: 0,
+            stored: 0,
+            kept: vec![],
         }
     }
 
@@ -136,16 +159,18 @@ impl TreeState {
         shared.journal.append(batch);
     }
 
-    /// Adds a live agent; it is busy until it says otherwise.
-    pub(super) fn add(&mut self, id: AgentId, profile: Arc<Profile>, outcome: Option<Arc<Outcome>>, is_live: bool) {
+    /// Adds an agent; a live one is busy until it says otherwise.
+    pub(super) fn add(&mut self, id: AgentId, profile: Arc<Profile>, outcome: Option<Arc<Outcome>>, place: Place) {
+        let is_live = place == Place::Live;
         self.busy += usize::from(is_live);
+        self.stored += usize::from(place == Place::Stored);
         if let Some(parent) = profile.birth.parent.clone().filter(|_| is_live && outcome.is_none()) {
             self.unsettled.entry(parent).or_default().insert(id.clone());
         }
         let entry = Entry {
             profile,
             rests: None,
-            is_live,
+            place,
             ask: 0,
             unread: 0,
             outcome,
@@ -177,6 +202,33 @@ impl TreeState {
     /// The child whose outcome will answer a call of `parent`.
     pub(super) fn child_of_call(&self, parent: &AgentId, call: CallKey) -> Option<AgentId> {
         self.asked.get(&(parent.clone(), call)).cloned()
+    }
+
+    /// An agent that rests has gone to the store. What it is made of is read back with it.
+    pub(super) fn passivated(&mut self, agent: &AgentId, root: &Arc<Profile>) {
+        let Some(entry) = self.agents.get_mut(agent).filter(|entry| entry.is_live()) else { return };
+        entry.place = Place::Stored;
+        entry.profile = Arc::clone(root);
+        self.stored += 1;
+    }
+
+    /// Takes out what is known of an agent that begins another life.
+    pub(super) fn take(&mut self, agent: &AgentId) -> Option<Entry> {
+        let entry = self.agents.remove(agent)?;
+        self.busy -= usize::from(entry.is_live() && entry.rests.is_none());
+        self.stored -= usize::from(entry.place == Place::Stored);
+        Some(entry)
+    }
+
+    /// Whether the tree can be forgotten: all of it is stored, nobody is on the way and nobody waits.
+    pub(super) fn is_forgettable(&self) -> bool {
+        self.durable == self.next
+            && self.announcing.is_none()
+            && self.undelivered.is_empty()
+            && self.waiters.is_empty()
+            && self.waits.is_empty()
+            && self.busy == 0
+            && self.agents.len() == self.stored
     }
 
     /// An agent came to an end of a turn.
@@ -218,6 +270,11 @@ impl TreeState {
         *panics
     }
 
+    /// How often in a row the actor of `agent` has panicked.
+    pub(super) fn panics(&self, agent: &AgentId) -> u32 {
+        self.panics.get(agent).copied().unwrap_or_default()
+    }
+
     /// A turn of `agent` came to an end of its own: the next panic begins a new row.
     pub(super) fn forget_panics(&mut self, agent: &AgentId) {
         self.panics.remove(agent);
@@ -239,7 +296,7 @@ impl TreeState {
     }
 
     pub(super) fn set_rest(&mut self, agent: &AgentId, rests: Option<u64>) {
-        let Some(entry) = self.agents.get_mut(agent).filter(|entry| entry.is_live) else { return };
+        let Some(entry) = self.agents.get_mut(agent).filter(|entry| entry.is_live()) else { return };
         match (entry.rests, rests) {
             (None, Some(_)) => self.busy -= 1,
             (Some(_), None) => self.busy += 1,
@@ -254,7 +311,7 @@ impl TreeState {
             return false;
         }
         let restless = |id: &AgentId| {
-            let entry = self.agents.get(id).filter(|entry| entry.is_live);
+            let entry = self.agents.get(id).filter(|entry| entry.is_live());
             // An actor that failed at rest comes back, and closes its log first.
             entry.is_some_and(|entry| entry.rests.is_none() || router.sent_if_here(id) != entry.rests)
         };
@@ -292,7 +349,7 @@ impl TreeState {
             AgentEnd {
                 path: self.tree.node(&id).map_or_else(AgentPath::root, |node| node.path.clone()),
                 outcome: entry.and_then(|entry| entry.outcome.as_ref()).map(|outcome| outcome.kind),
-                at_rest: entry.is_none_or(|entry| !entry.is_live || entry.rests.is_some()),
+                at_rest: entry.is_none_or(|entry| !entry.is_live() || entry.rests.is_some()),
                 id,
             }
         });

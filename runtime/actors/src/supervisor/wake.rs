@@ -9,26 +9,44 @@ use impresario_kernel::AgentId;
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::open::read_back;
+use super::open::{Opener, read_back};
+use super::tree::Place;
 use super::{SupervisorMessage, SupervisorState};
 use crate::error::Error;
 use crate::profile::Profile;
 use crate::recovery::Stored;
 use crate::shared::Shared;
 
-/// Somebody who waits until agents are here.
+/// Somebody who waits until agents have come back.
 pub(super) struct Waking {
+    /// Who has not yet. Who has may have gone again meanwhile: more are wanted than may be in memory.
     missing: BTreeSet<AgentId>,
     reply: oneshot::Sender<Result<(), Error>>,
 }
 
 impl SupervisorState {
+    /// Brings an agent back, with its tree if that is not open.
     pub(super) fn wake(&mut self, id: &AgentId, reply: oneshot::Sender<Result<(), Error>>) {
+        match &self.lost {
+            // Who asked may have left.
+            Some(error) => drop(reply.send(Err(error.clone().into()))),
+            None if self.root_of.contains_key(id) => self.wake_here(id, reply),
+            None => self.find(id, Opener::Waker(id.clone(), reply)),
+        }
+    }
+
+    pub(super) fn wake_here(&mut self, id: &AgentId, reply: oneshot::Sender<Result<(), Error>>) {
         let Some(tree) = self.tree_of(id).filter(|tree| tree.agents.contains_key(id)) else {
             let _ = reply.send(Err(Error::UnknownAgent(id.clone())));
             return;
         };
-        let is_missing = |id: &&AgentId| tree.agents.get(*id).is_some_and(|entry| !entry.is_live);
+        let place = |id: &AgentId| tree.agents.get(id).map(|entry| entry.place);
+        if let Some(failed) = tree.tree.lineage(id).find(|id| place(id) == Some(Place::Failed)).cloned() {
+            let panics = tree.panics(&failed);
+            let _ = reply.send(Err(Error::GaveUp { agent: failed, panics }));
+            return;
+        }
+        let is_missing = |id: &&AgentId| place(id) == Some(Place::Stored);
         let missing: BTreeSet<AgentId> = tree.tree.lineage(id).filter(is_missing).cloned().collect();
         let specs: Vec<_> = missing
             .iter()
@@ -59,18 +77,25 @@ impl SupervisorState {
     pub(super) fn woken(&mut self, id: &AgentId, stored: Result<Stored, Error>) {
         let root = self.root_of.get(id).and_then(|root| self.shared.roots().get(root).cloned());
         let shared = Arc::clone(&self.shared);
-        let entry = self.tree_of(id).and_then(|tree| tree.agents.get_mut(id));
+        let tree = self.tree_of(id);
+        let is_budgeted = tree.as_ref().is_some_and(|tree| !tree.tree.ledger().is_empty());
+        let entry = tree.and_then(|tree| tree.agents.get_mut(id));
         let read = match (stored, root, entry) {
-            (Ok(stored), Some(root), Some(entry)) => Profile::stored(&shared, &root, &stored).map(|profile| {
-                entry.profile = Arc::new(profile);
-                let agent = stored.agent.with_spec(Arc::clone(&entry.profile.spec));
-                (Stored { agent, ..stored }, entry.is_read)
-            }),
+            (Ok(stored), Some(root), Some(entry)) => {
+                Profile::woken(&shared, &root, &stored, is_budgeted).map(|profile| {
+                    entry.profile = profile;
+                    let agent = stored.agent.with_spec(Arc::clone(&entry.profile.spec));
+                    (Stored { agent, ..stored }, entry.is_read)
+                })
+            }
             (Err(error), ..) => Err(error),
             (Ok(_), ..) => Err(Error::UnknownAgent(id.clone())),
         };
         match read {
             Ok((stored, is_read)) => {
+                for waking in &mut self.wakes {
+                    waking.missing.remove(id);
+                }
                 self.revived(id.clone(), Ok(stored));
                 // What its parent has read it has not said anew.
                 let entry = self.tree_of(id).and_then(|tree| tree.agents.get_mut(id));
@@ -78,6 +103,10 @@ impl SupervisorState {
             }
             Err(error) => {
                 self.reviving.remove(id);
+                self.not_told(id);
+                if let Some(root) = self.root_of.get(id).cloned() {
+                    self.check_rest(&root);
+                }
                 for waking in self.wakes.extract_if(.., |waking| waking.missing.contains(id)) {
                     // Who asked may have left.
                     let _ = waking.reply.send(Err(error.clone()));
@@ -87,15 +116,9 @@ impl SupervisorState {
         self.answer_wakes();
     }
 
-    /// Answers those for whom everybody is here.
+    /// Answers those for whom everybody has come back.
     fn answer_wakes(&mut self) {
-        let is_here = |id: &AgentId| {
-            let tree = self.root_of.get(id).and_then(|root| self.trees.get(root));
-            tree.and_then(|tree| tree.agents.get(id)).is_some_and(|entry| entry.is_live)
-        };
-        let here: Vec<bool> = self.wakes.iter().map(|waking| waking.missing.iter().all(is_here)).collect();
-        let mut here = here.into_iter();
-        for waking in self.wakes.extract_if(.., |_| here.next().unwrap_or(false)) {
+        for waking in self.wakes.extract_if(.., |waking| waking.missing.is_empty()) {
             // Who asked may have left.
             let _ = waking.reply.send(Ok(()));
         }
