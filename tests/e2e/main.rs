@@ -8,6 +8,7 @@ mod demo;
 mod exit;
 mod fan_out;
 mod json;
+mod keep;
 mod kit;
 mod outputs;
 mod todo;

@@ -112,6 +112,18 @@ impl SqliteStore {
         Ok(Self { shared: Arc::new(shared), writer: None, lock: Arc::default(), migrated: None })
     }
 
+    /// Gives the room of what was deleted back to the file system: writes the file anew, which takes as much room again
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError::Locked`] when another process has the store, [`StoreError::Full`] when there is no room.
+    pub fn compact(&self) -> Result<(), StoreError> {
+        take_lock(&self.lock, &self.shared.path, false)?;
+        let connection = connect(&self.shared.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        let compacted = connection.execute_batch("VACUUM; PRAGMA wal_checkpoint(TRUNCATE);");
+        compacted.map_err(|error| self.shared.error("writing anew", &error))
+    }
+
     /// The size of the file and its write-ahead log, in bytes.
     pub fn size_bytes(&self) -> u64 {
         let wal = PathBuf::from(format!("{}-wal", self.shared.path.display()));

@@ -33,6 +33,7 @@ pub struct RuntimeBuilder {
     limits: Limits,
     prices: PriceTable,
     seed: Option<u64>,
+    takes_over: bool,
 }
 
 impl RuntimeBuilder {
@@ -40,7 +41,19 @@ impl RuntimeBuilder {
         let (models, subagents, tools, hooks) = (vec![], vec![], vec![], vec![]);
         let (limits, prices) = (Limits::default(), PriceTable::default());
         let (approver, workspaces) = (None, None);
-        Self { store, models, subagents, tools, approver, workspaces, hooks, limits, prices, seed: None }
+        Self {
+            store,
+            models,
+            subagents,
+            tools,
+            approver,
+            workspaces,
+            hooks,
+            limits,
+            prices,
+            seed: None,
+            takes_over: false,
+        }
     }
 
     /// Adds a provider.
@@ -106,6 +119,13 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Takes the store from the process that has it, if one does: for one that hangs. It writes nothing from then on, and its
+    /// agents stop where they are ([`impresario_seams::StoreError::Fenced`]).
+    pub fn take_over(mut self) -> Self {
+        self.takes_over = true;
+        self
+    }
+
     /// Takes time from tokio's clock, ids and jitter from `seed`, and lets it say in which order actors handle their
     /// messages: each seed is another run of the same work. On one thread, with tokio's clock paused and a store in
     /// memory, the same seed gives the same logs, byte by byte.
@@ -130,7 +150,7 @@ impl RuntimeBuilder {
         for provider in self.subagents {
             subagents.add(provider, self.models.iter().map(|model| model.provider()))?;
         }
-        let lease = self.store.lease().await?;
+        let lease = if self.takes_over { self.store.take_over().await? } else { self.store.lease().await? };
         let models: BTreeMap<_, _> =
             self.models.into_iter().map(|model| (model.provider().to_owned(), model)).collect();
         Runtime::start(Shared {

@@ -40,7 +40,12 @@ impl Approver for TerminalApprover {
 
 fn ask(question: &Question) -> bool {
     let what = &question.what;
-    let text = format!("{} wants to run {}: {what}\nrun it? [y/N] ", question.path, question.tool);
+    yes(&format!("{} wants to run {}: {what}\nrun it?", question.path, question.tool))
+}
+
+/// Asks the person at the terminal; no answer is no.
+pub(crate) fn yes(question: &str) -> bool {
+    let text = format!("{question} [y/N] ");
     // The lock of stderr must not be held while a person thinks.
     if io::stderr().write_all(print::printable(&text).as_bytes()).is_err() {
         return false;

@@ -37,6 +37,9 @@ pub(crate) struct Common {
     /// Say more on stderr (twice: even more)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// Take the store from a process that has it and hangs; what that one still does is not stored
+    #[arg(long, global = true)]
+    pub(crate) take_over: bool,
     /// When to use colours
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
     pub(crate) color: Color,
@@ -90,6 +93,10 @@ pub(crate) enum Command {
     Tree(TreeArgs),
     /// Serve the scripted model as an OpenAI-compatible API on loopback
     MockModel(MockArgs),
+    /// Copy the store to a file, also while agents run
+    Backup(BackupArgs),
+    /// Give the room of what was deleted back to the file system
+    Gc,
     /// What is configured, reachable and writable, and the limits in force
     Doctor(DoctorArgs),
     /// Print a completion script for a shell
@@ -385,6 +392,26 @@ pub(crate) enum Sessions {
     Verify(VerifyArgs),
     /// Write a session's log to stdout
     Export(ExportArgs),
+    /// Delete a root, its tree and its logs; forks of it stay whole
+    Rm(RemoveArgs),
+}
+
+/// `sessions rm`
+#[derive(Debug, Args)]
+pub(crate) struct RemoveArgs {
+    /// Id, unique prefix, or @last, of one root or more
+    #[arg(required = true)]
+    pub(crate) ids: Vec<String>,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+}
+
+/// `backup`
+#[derive(Debug, Args)]
+pub(crate) struct BackupArgs {
+    /// Where to; there must be no such file
+    pub(crate) file: PathBuf,
 }
 
 /// `sessions ls`

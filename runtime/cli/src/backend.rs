@@ -7,11 +7,15 @@ use std::time::Duration;
 use impresario::models::openai::{OpenAiModel, OpenAiOptions};
 use impresario::models::scripted::ScriptedModel;
 use impresario::seams::{Hook, Model, Store, Tool};
+use impresario::stores::sqlite::Migrated;
 use impresario::stores::{MemoryStore, SqliteStore};
 use impresario::tools::GitWorktrees;
+use impresario::{Runtime, RuntimeBuilder};
 
+use crate::args::Common;
 use crate::failed::Failed;
 use crate::home::Home;
+use crate::print;
 use crate::provider::{Choice, Route, Script};
 
 /// How long a stream may be silent.
@@ -19,8 +23,24 @@ const IDLE: Duration = Duration::from_secs(120);
 
 /// The store of `home`, for writing.
 pub(crate) fn store(home: &Home) -> Result<Arc<dyn Store>, Failed> {
+    Ok(Arc::new(file(home)?))
+}
+
+/// The file of the store of `home`, for writing.
+pub(crate) fn file(home: &Home) -> Result<SqliteStore, Failed> {
     home.create()?;
-    Ok(Arc::new(SqliteStore::open(home.store())?))
+    let store = SqliteStore::open(home.store())?;
+    if let Some(Migrated { from, to, copy }) = store.migrated() {
+        let copy = crate::home::quoted(copy);
+        print::say(&format!("the store was of version {from} and is of version {to} now; as it was it is in {copy}"));
+    }
+    Ok(store)
+}
+
+/// What a runtime on `store` is made of, with nothing else yet.
+pub(crate) fn builder(common: &Common, store: Arc<dyn Store>) -> RuntimeBuilder {
+    let builder = Runtime::builder(store);
+    if common.take_over { builder.take_over() } else { builder }
 }
 
 /// A store that ends with the process.

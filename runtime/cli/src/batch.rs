@@ -74,7 +74,7 @@ pub(crate) async fn batch(common: &Common, args: BatchArgs) -> Result<Exit, Fail
     for choice in choices.values() {
         models.push(backend::model(choice)?);
     }
-    let builder = Runtime::builder(store).models(models).tools(backend::tools()).hooks(backend::hooks());
+    let builder = backend::builder(common, store).models(models).tools(backend::tools()).hooks(backend::hooks());
     let runtime = builder.limits(limits(&args)).prices(prices.clone()).build().await?;
     let mut run = Run {
         runtime: &runtime,

@@ -19,6 +19,7 @@ mod exit;
 mod failed;
 mod figures;
 mod home;
+mod keep;
 mod mock;
 mod output;
 mod print;
@@ -71,9 +72,12 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failed> {
         Command::Interrupt(args) | Command::Stop(args) => agents::interrupt(common, &args).await,
         Command::Logs(args) => agents::logs(common, &args).await,
         Command::Batch(args) => batch::batch(common, *args).await,
+        Command::Sessions(Sessions::Rm(args)) => keep::remove(common, &args).await,
         Command::Sessions(command) => sessions::sessions(common, command).await,
         Command::Tree(args) => sessions::sessions(common, Sessions::Tree(args)).await,
         Command::MockModel(args) => mock::mock_model(&args).await,
+        Command::Backup(args) => keep::backup(common, &args),
+        Command::Gc => keep::gc(common).await,
         Command::Doctor(args) => doctor::doctor(common, &args).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use impresario::kernel::{Access, AgentId, Boundary, Cause, Lane, Outcome, OutcomeKind, Seq};
-use impresario::seams::Store;
 use impresario::{AgentHandle, AgentSpec, Limits, OutputSchema, PriceTable, Receipt, Runtime, RuntimeBuilder};
 use tokio::sync::oneshot;
 
@@ -34,7 +33,7 @@ struct Job {
     limits: Limits,
     prices: PriceTable,
     timeout: Option<Duration>,
-    store: Arc<dyn Store>,
+    builder: RuntimeBuilder,
     resume: Option<AgentId>,
     /// Whom to tell, and when, if not the root.
     whom: Option<(AgentId, Lane)>,
@@ -63,7 +62,7 @@ pub(crate) async fn demo(common: &Common, args: DemoArgs) -> Result<Exit, Failed
         timeout: args.bounds.timeout,
         spec,
         choice,
-        store: if args.ephemeral { backend::memory() } else { backend::store(&home)? },
+        builder: backend::builder(common, if args.ephemeral { backend::memory() } else { backend::store(&home)? }),
         resume: None,
         whom: None,
         fork: None,
@@ -165,7 +164,7 @@ async fn run_or_tell(common: &Common, args: RunArgs, lane: Option<Lane>) -> Resu
         timeout: args.task.bounds.timeout,
         spec,
         choice,
-        store,
+        builder: backend::builder(common, store),
         resume,
         whom,
         fork: args.fork.then_some(boundary),
@@ -325,7 +324,8 @@ impl Job {
 
     fn runtime(&self) -> Result<RuntimeBuilder, Failed> {
         let asks = self.asks && self.spec.access == Access::Write;
-        let runtime = Runtime::builder(Arc::clone(&self.store))
+        let builder = self.builder.clone();
+        let runtime = builder
             .models([backend::model(&self.choice)?])
             .tools(backend::tools())
             .hooks(backend::hooks())

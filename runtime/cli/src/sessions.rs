@@ -38,6 +38,7 @@ pub(crate) async fn sessions(common: &Common, command: Sessions) -> Result<Exit,
         Sessions::Tree(args) => tree::tree(common, &archive, &args).await,
         Sessions::Verify(args) => verify::verify(common, &archive, &args).await,
         Sessions::Export(args) => export::export(common, &archive, &args).await,
+        Sessions::Rm(args) => crate::keep::remove(common, &args).await,
     }
 }
 
