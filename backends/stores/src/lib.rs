@@ -1,10 +1,18 @@
-//! Stores for Impresario: memory, and sqlite as the embedded default.
+//! Stores for Impresario: memory, sqlite as the embedded default, and jsonl in the layout of dsh.
 
 mod artifact;
+#[cfg(any(feature = "sqlite", feature = "jsonl"))]
+mod file;
+#[cfg(feature = "jsonl")]
+pub mod jsonl;
+#[cfg(any(feature = "sqlite", feature = "jsonl"))]
+mod lock;
 pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+#[cfg(feature = "jsonl")]
+pub use jsonl::JsonlStore;
 pub use memory::MemoryStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;

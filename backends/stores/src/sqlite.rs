@@ -3,7 +3,6 @@
 //! One thread owns the writing connection and makes each commit one transaction with one flush (WAL, synchronous
 //! full). Readers use connections of their own, page by page, and never hold the writer up.
 
-mod lock;
 mod read;
 mod schema;
 mod write;
@@ -20,6 +19,8 @@ use impresario_seams::{Commit, Lease, SessionFilter, SessionInfo, Store, StoreEr
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 use tokio::sync::oneshot;
 
+use crate::file::{create_folder, restrict};
+use crate::lock;
 use write::Request;
 
 /// How long a connection waits for another process's transaction, in milliseconds.
@@ -63,7 +64,7 @@ impl SqliteStore {
     /// [`StoreError::Io`] for everything that the system says.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let path = path.as_ref().to_owned();
-        create_folder(&path)?;
+        create_folder(&path, path.parent().unwrap_or(Path::new("")))?;
         let mut connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
         let from = schema::prepare(&mut connection, &path)?;
         restrict(&path)?;
@@ -290,34 +291,6 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, StoreError> {
     let busy = connection.busy_timeout(std::time::Duration::from_millis(BUSY_MS));
     busy.map_err(|error| sqlite_error(path, "opening", &error))?;
     Ok(connection)
-}
-
-/// The folder of the file, for its owner only.
-fn create_folder(path: &Path) -> Result<(), StoreError> {
-    let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) else { return Ok(()) };
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder).map_err(|error| io_error(path, "creating", folder, &error))
-}
-
-/// Prompts and answers are nobody else's business.
-fn restrict(path: &Path) -> Result<(), StoreError> {
-    #[cfg(unix)]
-    {
-        let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o600);
-        std::fs::set_permissions(path, mode).map_err(|error| io_error(path, "restricting", path, &error))?;
-    }
-    Ok(())
-}
-
-fn io_error(store: &Path, doing: &str, path: &Path, error: &std::io::Error) -> StoreError {
-    let location = store.display().to_string();
-    if error.kind() == std::io::ErrorKind::StorageFull {
-        return StoreError::Full { location };
-    }
-    StoreError::Io { location, doing: format!("{doing} {}: {error}", path.display()) }
 }
 
 fn sqlite_error(path: &Path, doing: &str, error: &rusqlite::Error) -> StoreError {

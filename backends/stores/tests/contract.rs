@@ -7,7 +7,8 @@ use impresario_kernel::chunk::{ChunkRun, RunKind};
 use impresario_kernel::event::{InboxWoken, SeedEnded, SeqRanges, SurfaceOp};
 use impresario_kernel::{AgentId, AgentPath, Event, Fact, Message, Millis, OutcomeKind, Seq, SessionHeader};
 use impresario_seams::{Batch, Commit, ForkRef, Head, Lease, NewSession, SessionFilter, Store, StoreError};
-use impresario_stores::{MemoryStore, SqliteStore};
+use impresario_stores::jsonl::Encoding;
+use impresario_stores::{JsonlStore, MemoryStore, SqliteStore};
 
 fn new_session(id: &str, parent: Option<&str>, fork: Option<ForkRef>, at: u64) -> Arc<NewSession> {
     let mut header = SessionHeader::new(id.into(), Millis(at));
@@ -265,6 +266,15 @@ async fn the_sqlite_store_keeps_the_contract() {
     keeps_the_contract(&store).await;
     assert_eq!(store.integrity().unwrap(), Vec::<String>::new());
     assert!(store.size_bytes() > 0);
+}
+
+#[tokio::test]
+async fn the_jsonl_store_keeps_the_contract() {
+    for encoding in [Encoding::Raw, Encoding::Zstd] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = JsonlStore::open(folder.path().join("home/logs"), encoding).unwrap();
+        keeps_the_contract(&store).await;
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use impresario_seams::StoreError;
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::{io_error, restrict, sqlite_error};
+use super::sqlite_error;
+use crate::file::{io_error, restrict};
 
 /// `impr` in ASCII: says that a sqlite file is a store of ours.
 const APPLICATION_ID: i64 = 0x696d_7072;

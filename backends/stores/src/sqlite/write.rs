@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::Shared;
 use crate::artifact::content_name;
+use crate::file::io_error;
 
 /// What the writer is asked.
 pub(super) enum Request {
@@ -35,7 +36,7 @@ pub(super) fn start(connection: Connection, shared: Arc<Shared>) -> Result<mpsc:
             }
         }
     });
-    thread.map_err(|error| super::io_error(&path, "starting the writer of", &path, &error))?;
+    thread.map_err(|error| io_error(&path, "starting the writer of", &path, &error))?;
     Ok(sender)
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use impresario_kernel::Millis;
 use impresario_seams::StoreError;
 
-use super::{io_error, restrict};
+use crate::file::{io_error, restrict};
 
 /// How often a lock that is taken is tried again, and how long apart: whoever only asks who holds it holds it for an
 /// instant.
@@ -17,13 +17,13 @@ const WAIT: Duration = Duration::from_millis(5);
 
 /// Who has the lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Holder {
-    pub(super) pid: u32,
-    pub(super) since: Option<Millis>,
+pub(crate) struct Holder {
+    pub(crate) pid: u32,
+    pub(crate) since: Option<Millis>,
 }
 
 /// The process that has the lock of the store in `path`, if one has.
-pub(super) fn holder(path: &Path) -> Option<Holder> {
+pub(crate) fn holder(path: &Path) -> Option<Holder> {
     let mut file = File::open(lock_path(path)).ok()?;
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => Some(said_in(&mut file)),
@@ -33,7 +33,7 @@ pub(super) fn holder(path: &Path) -> Option<Holder> {
 
 /// Takes the lock, as long as the file is kept. By force the file of whoever has it is put aside and another takes its
 /// place: that process keeps a lock on what nobody looks at any more.
-pub(super) fn take(store: &Path, by_force: bool) -> Result<File, StoreError> {
+pub(crate) fn take(store: &Path, by_force: bool) -> Result<File, StoreError> {
     let path = lock_path(store);
     let io = |error: std::io::Error| io_error(store, "locking", &path, &error);
     if by_force && holder(store).is_some() {
