@@ -139,8 +139,13 @@ impl Walk<'_> {
 pub(super) struct Content(StreamingDecoder<BufReader<Take<File>>, FrameDecoder>);
 
 impl Content {
-    /// The frame of `length` bytes at `at`.
-    pub(super) fn open(file: &File, at: u64, length: u64) -> io::Result<Self> {
+    /// The frame of `length` bytes at `at`, when all of it decompresses to what its checksum says.
+    pub(super) fn check(file: &File, at: u64, length: u64) -> io::Result<Self> {
+        io::copy(&mut Self::open(file, at, length)?, &mut io::sink())?;
+        Self::open(file, at, length)
+    }
+
+    fn open(file: &File, at: u64, length: u64) -> io::Result<Self> {
         let mut file = file.try_clone()?;
         file.seek(SeekFrom::Start(at))?;
         let decoder = StreamingDecoder::new(BufReader::new(file.take(length)));

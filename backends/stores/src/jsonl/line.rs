@@ -59,6 +59,7 @@ pub(super) struct Lines {
     /// What was found behind a line that has no end.
     waiting: Option<Next>,
     is_over: bool,
+    is_ended: bool,
 }
 
 enum Source {
@@ -83,7 +84,21 @@ impl Lines {
             }
             Encoding::Zstd => Source::Between,
         };
-        Ok(Self { file, end, at: from.offset, lines: from.lines, source, waiting: None, is_over: false })
+        Ok(Self {
+            file,
+            end,
+            at: from.offset,
+            lines: from.lines,
+            source,
+            waiting: None,
+            is_over: false,
+            is_ended: true,
+        })
+    }
+
+    /// Whether the line before had a newline.
+    pub(super) fn is_ended(&self) -> bool {
+        self.is_ended
     }
 
     /// The next line, or why there is none.
@@ -146,6 +161,7 @@ impl Lines {
 
     fn line(&mut self, offset: u64, bytes: Vec<u8>, is_ended: bool) -> Line {
         self.lines += 1;
+        self.is_ended = is_ended;
         Line { number: self.lines, offset, bytes, is_ended }
     }
 
@@ -162,7 +178,7 @@ impl Lines {
                 }
                 Frame::Whole(length) => {
                     self.at += length;
-                    match Content::open(&self.file, start, length) {
+                    match Content::check(&self.file, start, length) {
                         Ok(content) => {
                             let content = BufReader::with_capacity(1 << 16, content);
                             self.source = Source::Frame { start, content };

@@ -68,6 +68,7 @@ impl Scan {
     pub(super) fn read(path: &Path, encoding: Encoding, end: u64, fork: Option<Seq>) -> Result<Self, NoHeader> {
         let mut lines = Lines::open(path, encoding, Place::default(), end).map_err(NoHeader::Io)?;
         let header = header(&mut lines)?;
+        let lacks_newline = !lines.is_ended();
         let (next, or_begins) = match fork {
             Some(fork) => (fork, None),
             None => (Seq(0), header.seed_length.filter(|seed| *seed > 0).map(Seq)),
@@ -80,7 +81,7 @@ impl Scan {
             next,
             last_time: None,
             end,
-            lacks_newline: false,
+            lacks_newline,
             marks: Marks::default(),
             diagnostics: vec![],
             told,
@@ -112,7 +113,7 @@ impl Scan {
             }
         }
         self.next = follow.next();
-        self.lacks_newline = follow.lacks_newline();
+        self.lacks_newline |= follow.lacks_newline();
         self.end = follow.fragment().unwrap_or(self.end);
         Ok(self)
     }

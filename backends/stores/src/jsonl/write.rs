@@ -69,6 +69,8 @@ pub(super) struct Writer {
     journal_len: u64,
     /// What a commit has left that failed, and could not be taken back either.
     left: Vec<Undo>,
+    /// How long the journal was before a record that could not be taken back.
+    record_left: Option<u64>,
 }
 
 /// What a log and its sidecar were.
@@ -83,7 +85,8 @@ struct Undo {
 /// Finishes what others have left, and starts the thread; it ends when nobody can ask it any more.
 pub(super) fn start(catalog: Arc<Catalog>, disk: Box<dyn Disk>) -> Result<mpsc::Sender<Request>, StoreError> {
     let journal = Journal::open(&catalog)?;
-    let mut writer = Writer { catalog: Arc::clone(&catalog), disk, journal, journal_len: u64::MAX, left: vec![] };
+    let mut writer =
+        Writer { catalog: Arc::clone(&catalog), disk, journal, journal_len: u64::MAX, left: vec![], record_left: None };
     drop(writer.hold()?);
     let (sender, requests) = mpsc::channel();
     let thread = std::thread::Builder::new().name("impresario-store".into()).spawn(move || {
@@ -212,8 +215,9 @@ impl Writer {
         let before = self.journal_len;
         if let Err(error) = self.journal.append(&*self.disk, &self.catalog, &changes) {
             let failed = self.catalog.io("writing", self.journal.path(), &error);
-            let cut = self.journal.cut(&*self.disk, before);
-            return Err(cut.map_or_else(|error| also(&failed, &error), |()| failed.clone()));
+            self.record_left = Some(before);
+            let taken_back = self.take_back();
+            return Err(taken_back.map_or_else(|error| also(&failed, &error), |()| failed.clone()));
         }
         let touched: HashMap<_, _> = changes.iter().map(|change| (change.id.clone(), change.before.clone())).collect();
         self.catalog.begin(touched);
@@ -230,9 +234,8 @@ impl Writer {
                 Ok(())
             }
             Err(failed) => {
-                let cut = self.journal.cut(&*self.disk, before);
-                let taken_back = cut.map_err(|error| self.catalog.io("cutting", self.journal.path(), &error));
-                let taken_back = self.take_back().and(taken_back);
+                self.record_left = Some(before);
+                let taken_back = self.take_back();
                 self.catalog.end(vec![]);
                 Err(taken_back.map_or_else(|error| also(&failed, &error), |()| failed.clone()))
             }
@@ -280,6 +283,12 @@ impl Writer {
 
     /// Makes everything what it was before a commit that failed.
     fn take_back(&mut self) -> Result<(), StoreError> {
+        if let Some(len) = self.record_left {
+            let is_longer = self.journal.len().is_ok_and(|there| there > len);
+            let cut = if is_longer { self.journal.cut(&*self.disk, len) } else { Ok(()) };
+            cut.map_err(|error| self.catalog.io("cutting", self.journal.path(), &error))?;
+            self.record_left = None;
+        }
         while let Some(undo) = self.left.last() {
             let (id, folder) = (undo.id.clone(), undo.folder.clone());
             let undone = self.undo(undo);
