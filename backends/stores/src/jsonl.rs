@@ -50,7 +50,7 @@ use impresario_seams::{Commit, Lease, SessionFilter, SessionInfo, Store, StoreEr
 use tokio::sync::oneshot;
 
 pub use diagnosis::{Diagnostic, DiagnosticKind};
-pub use dsh::{export_dsh, find_dsh, read_dsh};
+pub use dsh::{DshSession, export_dsh, find_dsh, read_dsh};
 
 use crate::file::create_folder;
 use crate::lock;

@@ -170,10 +170,10 @@ impl Catalog {
         let mut found = None;
         for project in self.projects()? {
             let folder = project.join(&name);
-            if self.log_in(&folder).exists() {
-                if let Some(other) = found.replace(folder.clone()) {
-                    return Err(twice(id, &other, &folder));
-                }
+            if self.log_in(&folder).exists()
+                && let Some(other) = found.replace(folder.clone())
+            {
+                return Err(twice(id, &other, &folder));
             }
         }
         Ok(found)

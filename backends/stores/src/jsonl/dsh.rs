@@ -20,6 +20,9 @@ use crate::file::{create_folder, io_error, open_private, sync_folder};
 /// How much text goes into one frame.
 const FRAME_BYTES: usize = 1 << 20;
 
+/// A session file: its header, its events, and what is wrong with it.
+pub type DshSession = (SessionHeader, Vec<Arc<Event>>, Vec<Diagnostic>);
+
 /// The session files below a folder, or the one that `path` is, in order: `session.jsonl` and `session.jsonl.zstd`, also
 /// with a number before the ending. Links are followed, and nothing is found twice. What cannot be read is left out, and
 /// said.
@@ -68,7 +71,7 @@ fn is_session_file(path: &Path) -> bool {
 /// [`StoreError::Foreign`] for a file that does not begin as a session does, and for an empty one; [`StoreError::Newer`]
 /// for one of a later version; [`StoreError::Damaged`] when it has a type of event that this program must know and does
 /// not, by its name; [`StoreError::Io`] for everything that the system says.
-pub fn read_dsh(path: impl AsRef<Path>) -> Result<(SessionHeader, Vec<Arc<Event>>, Vec<Diagnostic>), StoreError> {
+pub fn read_dsh(path: impl AsRef<Path>) -> Result<DshSession, StoreError> {
     let path = path.as_ref();
     let io = |error: io::Error| io_error(path, "reading", path, &error);
     let location = || path.display().to_string();

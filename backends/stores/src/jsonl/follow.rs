@@ -1,6 +1,7 @@
 //! From lines to events: what is a record, what continues the log, and what is wrong with the rest.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -82,6 +83,15 @@ fn is_incomplete(bytes: &[u8]) -> bool {
     serde_json::from_slice::<IgnoredAny>(bytes).is_err()
 }
 
+/// A record on the disk.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    /// The place of its line or frame.
+    offset: u64,
+    /// Of its text.
+    hash: u64,
+}
+
 /// Follows a log, record by record.
 #[derive(Debug)]
 pub(super) struct Follow {
@@ -90,14 +100,15 @@ pub(super) struct Follow {
     /// Where it may begin instead: the log of a fork has its own events only, or its prefix too.
     or_begins: Option<Seq>,
     time: Millis,
-    ahead: BTreeMap<Seq, (u64, Arc<Event>)>,
-    back: VecDeque<Arc<Event>>,
+    ahead: BTreeMap<Seq, (Written, Arc<Event>)>,
+    /// The last records, by what they say.
+    back: VecDeque<(Seq, u64)>,
     ready: VecDeque<(u64, Arc<Event>)>,
     diagnostics: Vec<Diagnostic>,
     /// Nothing behind a gap is read.
     is_lost: bool,
-    /// Whether records before the first are passed over.
-    is_behind: bool,
+    /// Records before this were looked at by another reader and are passed over.
+    known: Seq,
     /// Whether the last line has no newline and is whole.
     lacks_newline: bool,
     /// Where the last line begins, if it is a fragment.
@@ -116,15 +127,15 @@ impl Follow {
             ready: VecDeque::new(),
             diagnostics: vec![],
             is_lost: false,
-            is_behind: false,
+            known: Seq(0),
             lacks_newline: false,
             fragment: None,
         }
     }
 
-    /// A log from the record at `next` on, whatever stands before that in the same frame.
+    /// A log from the record at `next` on. Second copies of what is before that may come.
     pub(super) fn behind(next: Seq, time: Millis) -> Self {
-        Self { is_behind: true, ..Self::new(next, None, time) }
+        Self { known: next, ..Self::new(next, None, time) }
     }
 
     /// Where the next record goes.
@@ -219,7 +230,10 @@ impl Follow {
         match wire::decode(text, self.next, self.time) {
             Ok(event) => {
                 self.lacks_newline = !line.is_ended;
-                self.place(line, Arc::new(event));
+                let mut hasher = DefaultHasher::new();
+                text.hash(&mut hasher);
+                let written = Written { offset: line.offset, hash: hasher.finish() };
+                self.place(line.number, written, Arc::new(event));
             }
             Err(error @ WireError::UnknownRequired { .. }) => {
                 self.say(number, DiagnosticKind::UnknownType, error.to_string());
@@ -238,44 +252,44 @@ impl Follow {
     }
 
     /// Puts a record where it belongs.
-    fn place(&mut self, line: &Line, event: Arc<Event>) {
-        if self.is_lost || (self.is_behind && event.seq < self.next && self.back.is_empty()) {
+    fn place(&mut self, line: u64, written: Written, event: Arc<Event>) {
+        if self.is_lost || event.seq < self.known {
             return;
         }
         if let Some(begins) = self.or_begins.take().filter(|begins| *begins == event.seq) {
             self.next = begins;
         }
         if event.seq > self.next {
-            self.ahead.entry(event.seq).or_insert((line.offset, event));
+            self.ahead.entry(event.seq).or_insert((written, event));
             if self.ahead.len() > AHEAD_MAX {
                 self.end(None);
             }
         } else if event.seq == self.next {
             if !self.ahead.is_empty() {
                 let note = format!("event {} stands behind later ones", event.seq);
-                self.say(Some(line.number), DiagnosticKind::OutOfOrder, note);
+                self.say(Some(line), DiagnosticKind::OutOfOrder, note);
             }
-            self.deliver(line.offset, event);
-            while let Some((offset, event)) = self.ahead.remove(&self.next) {
-                self.deliver(offset, event);
+            self.deliver(written, event);
+            while let Some((written, event)) = self.ahead.remove(&self.next) {
+                self.deliver(written, event);
             }
-        } else if self.back.iter().any(|known| *known == event) {
+        } else if self.back.contains(&(event.seq, written.hash)) {
             let note = format!("event {} is there twice", event.seq);
-            self.say(Some(line.number), DiagnosticKind::DuplicateRecord, note);
+            self.say(Some(line), DiagnosticKind::DuplicateRecord, note);
         } else {
             let note = format!("another event {} than the one before: two programs wrote to this log", event.seq);
-            self.say(Some(line.number), DiagnosticKind::SeqConflict, note);
+            self.say(Some(line), DiagnosticKind::SeqConflict, note);
         }
     }
 
-    fn deliver(&mut self, offset: u64, event: Arc<Event>) {
+    fn deliver(&mut self, written: Written, event: Arc<Event>) {
         self.next = event.next_seq();
         self.time = event.time;
         if self.back.len() == BACK_MAX {
             self.back.pop_front();
         }
-        self.back.push_back(Arc::clone(&event));
-        self.ready.push_back((offset, event));
+        self.back.push_back((event.seq, written.hash));
+        self.ready.push_back((written.offset, event));
     }
 }
 

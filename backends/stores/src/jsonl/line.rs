@@ -66,7 +66,7 @@ enum Source {
     Raw(BufReader<Take<File>>),
     Frame {
         start: u64,
-        content: BufReader<Content>,
+        content: Box<BufReader<Content>>,
     },
     /// Compressed, and between two frames.
     Between,
@@ -180,7 +180,7 @@ impl Lines {
                     self.at += length;
                     match Content::check(&self.file, start, length) {
                         Ok(content) => {
-                            let content = BufReader::with_capacity(1 << 16, content);
+                            let content = Box::new(BufReader::with_capacity(1 << 16, content));
                             self.source = Source::Frame { start, content };
                             return Ok(None);
                         }

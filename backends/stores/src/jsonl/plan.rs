@@ -27,6 +27,8 @@ pub(super) struct Change {
     pub(super) offset: u64,
     /// What is added to the log.
     pub(super) bytes: Vec<u8>,
+    /// How many lines that is.
+    lines: u64,
     /// The place of the first event of these.
     pub(super) first: Option<Seq>,
     pub(super) info: SessionInfo,
@@ -182,6 +184,7 @@ fn change(catalog: &Catalog, draft: Draft) -> Result<Option<Change>, StoreError>
             (project.join(session_folder(id.as_str())), 0)
         }
     };
+    let count = lines.len() as u64 + u64::from(before.is_none());
     for (_, line) in &lines {
         text.push_str(line);
         text.push('\n');
@@ -194,7 +197,7 @@ fn change(catalog: &Catalog, draft: Draft) -> Result<Option<Change>, StoreError>
     let sidecar = Sidecar::new(&info, offset + bytes.len() as u64, None);
     let first = lines.first().map(|(at, _)| *at);
     let (before, scan) = before.unzip();
-    Ok(Some(Change { id, folder, before, scan, offset, bytes, first, info, sidecar }))
+    Ok(Some(Change { id, folder, before, scan, offset, bytes, lines: count, first, info, sidecar }))
 }
 
 impl Change {
@@ -209,6 +212,7 @@ impl Change {
             scan: entry.scan.clone(),
             offset: entry.bytes,
             bytes: vec![],
+            lines: 0,
             first: None,
             info,
         }
@@ -220,7 +224,7 @@ impl Change {
         let scan = self.scan.map(|scan| {
             let mut scan = Scan::clone(&scan);
             if let Some(first) = self.first {
-                let place = super::line::Place { offset: self.offset, lines: 0 };
+                let place = super::line::Place { offset: self.offset, lines: scan.lines };
                 if !scan.lacks_newline {
                     scan.marks.add(first, place);
                 }
@@ -228,6 +232,7 @@ impl Change {
                 scan.next = self.info.len;
             }
             scan.end = bytes;
+            scan.lines += self.lines;
             Arc::new(scan)
         });
         let (info, folder, is_deleted) = (self.info, self.folder, self.sidecar.deleted_at.is_some());

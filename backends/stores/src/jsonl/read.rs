@@ -41,7 +41,7 @@ pub(super) fn list(catalog: &Catalog, filter: &SessionFilter) -> Result<Vec<Sess
     Ok(found)
 }
 
-/// The events of one session's own log in `from..until`. Forgets at the end what a reader of it was told.
+/// The events of one session's own log in `from..until`.
 pub(super) fn own_events(
     catalog: &Catalog,
     entry: &Arc<Entry>,
@@ -157,7 +157,6 @@ impl Part {
         }
         let time = entry.info.new.header.created_at;
         let follow = match mark {
-            // The frame may begin with records before the one that was marked.
             Some((seq, _)) => Follow::behind(seq, time),
             None => Follow::new(begins, None, time),
         };

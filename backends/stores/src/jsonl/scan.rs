@@ -29,6 +29,8 @@ pub(super) struct Scan {
     /// Where the next append goes: what is behind it is a fragment.
     pub(super) end: u64,
     pub(super) lacks_newline: bool,
+    /// How many lines there are.
+    pub(super) lines: u64,
     pub(super) marks: Marks,
     pub(super) diagnostics: Vec<Diagnostic>,
     pub(super) told: Told,
@@ -82,29 +84,36 @@ impl Scan {
             last_time: None,
             end,
             lacks_newline,
+            lines: 1,
             marks: Marks::default(),
             diagnostics: vec![],
             told,
         };
-        scan.follow(lines, follow, encoding)
+        scan.follow(lines, follow)
     }
 
-    fn follow(mut self, mut lines: Lines, mut follow: Follow, encoding: Encoding) -> Result<Self, NoHeader> {
+    fn follow(mut self, mut lines: Lines, mut follow: Follow) -> Result<Self, NoHeader> {
+        // The last place that a line began at.
+        let mut last = None;
         loop {
             let next = lines.next().map_err(NoHeader::Io)?;
-            // Frames do not say how many lines are before them, so a mark in one counts from there.
-            let passed = match (&next, encoding) {
-                (Next::Line(line), Encoding::Raw) => line.number - 1,
-                _ => 0,
-            };
+            // A reader can begin with the first line of a frame only.
+            let mut begins = None;
+            if let Next::Line(line) = &next {
+                self.lines = line.number;
+                if last != Some(line.offset) {
+                    begins = Some(Place { offset: line.offset, lines: line.number - 1 });
+                    last = Some(line.offset);
+                }
+            }
             let goes_on = follow.feed(next);
             let is_level = follow.is_level();
             while let Some((offset, event)) = follow.ready() {
                 self.begins.get_or_insert(event.seq);
                 self.last_time = Some(event.time);
                 self.told.note(&event);
-                if is_level {
-                    self.marks.add(event.seq, Place { offset, lines: passed });
+                if let Some(place) = begins.filter(|place| is_level && place.offset == offset) {
+                    self.marks.add(event.seq, place);
                 }
             }
             self.diagnostics.extend(follow.take_diagnostics());
@@ -129,7 +138,7 @@ impl Told {
         match &event.fact {
             Fact::TurnStarted(turn) => self.turn = Some((turn.turn, TurnState::Open)),
             Fact::TurnEnded(turn) => self.turn = Some((turn.turn, TurnState::Idle)),
-            Fact::OutcomeReached(reached) => self.outcome = Some((reached.kind, reached.spent.clone())),
+            Fact::OutcomeReached(reached) => self.outcome = Some((reached.kind, reached.spent)),
             Fact::AgentBorn(birth) => self.path = Some(birth.path.clone()),
             Fact::UserMessage(message) if self.title.is_none() => {
                 let text = message.content.iter().find_map(|block| block.as_text()).unwrap_or_default();
@@ -147,7 +156,7 @@ impl Told {
             (head.turns, head.state) = (turns, state);
         }
         if let Some((kind, spent)) = &self.outcome {
-            (head.outcome, head.spent) = (Some(*kind), spent.clone());
+            (head.outcome, head.spent) = (Some(*kind), *spent);
         }
         if let Some(title) = self.title.as_ref().filter(|_| head.title.is_empty()) {
             head.title.clone_from(title);

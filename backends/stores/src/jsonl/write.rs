@@ -217,7 +217,9 @@ impl Writer {
             let failed = self.catalog.io("writing", self.journal.path(), &error);
             self.record_left = Some(before);
             let taken_back = self.take_back();
-            return Err(taken_back.map_or_else(|error| also(&failed, &error), |()| failed.clone()));
+            return Err(
+                taken_back.map_or_else(|error| also(self.catalog.location(), &failed, &error), |()| failed.clone())
+            );
         }
         let touched: HashMap<_, _> = changes.iter().map(|change| (change.id.clone(), change.before.clone())).collect();
         self.catalog.begin(touched);
@@ -237,7 +239,7 @@ impl Writer {
                 self.record_left = Some(before);
                 let taken_back = self.take_back();
                 self.catalog.end(vec![]);
-                Err(taken_back.map_or_else(|error| also(&failed, &error), |()| failed.clone()))
+                Err(taken_back.map_or_else(|error| also(self.catalog.location(), &failed, &error), |()| failed.clone()))
             }
         }
     }
@@ -321,16 +323,8 @@ impl Writer {
 }
 
 /// A failure, and that it could not be taken back.
-fn also(failed: &StoreError, taking_back: &impl std::fmt::Display) -> StoreError {
-    match failed {
-        StoreError::Io { location, doing } => {
-            StoreError::Io { location: location.clone(), doing: format!("{doing}; and taking it back: {taking_back}") }
-        }
-        other => {
-            let doing = format!("{other}; and taking it back: {taking_back}");
-            StoreError::Io { location: String::new(), doing }
-        }
-    }
+fn also(location: String, failed: &StoreError, taking_back: &StoreError) -> StoreError {
+    StoreError::Io { location, doing: format!("{failed}; and taking it back: {taking_back}") }
 }
 
 pub(super) fn now() -> Millis {
