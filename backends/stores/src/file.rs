@@ -63,7 +63,7 @@ pub(crate) fn open_private(path: &Path) -> std::io::Result<std::fs::File> {
 
 /// Puts `text` in place of the file in `path`: whoever looks finds the old or the new, never a half.
 #[cfg(feature = "jsonl")]
-pub(crate) fn replace(path: &Path, bytes: &[u8], sync: Sync) -> std::io::Result<()> {
+pub(crate) fn replace(path: &Path, bytes: &[u8], flush: Flush) -> std::io::Result<()> {
     use std::io::Write as _;
     let mut half = path.as_os_str().to_owned();
     half.push(".half");
@@ -71,21 +71,21 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], sync: Sync) -> std::io::Result<
     let mut file = open_private(half)?;
     file.set_len(0)?;
     file.write_all(bytes)?;
-    if sync == Sync::Now {
+    if flush == Flush::Now {
         file.sync_all()?;
     }
     drop(file);
     std::fs::rename(half, path)?;
-    match (sync, path.parent()) {
-        (Sync::Now, Some(folder)) => sync_folder(folder),
-        (Sync::Now | Sync::Later, _) => Ok(()),
+    match (flush, path.parent()) {
+        (Flush::Now, Some(folder)) => sync_folder(folder),
+        (Flush::Now | Flush::Later, _) => Ok(()),
     }
 }
 
 /// Whether a file is to be on the disk before the call returns.
 #[cfg(feature = "jsonl")]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Sync {
+pub(crate) enum Flush {
     /// It is.
     Now,
     /// Somebody else sees to it.

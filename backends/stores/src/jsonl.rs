@@ -16,8 +16,12 @@
 //! the log. dsh's own files hold everything that a fork has inherited; ours hold what is the fork's own, and
 //! `impresario.json` says whose events are before it. [`export_dsh`] writes whole files, for dsh to read.
 //!
-//! One thread writes, under a lock that is held for one commit. A commit is on the disk when its record in `commits` is:
-//! that is one flush for all its sessions, and whoever finds the record behind a crash finishes it.
+//! One thread writes, under a lock that is held for one commit. A commit is on the disk when its record in `commits`
+//! is: that is one flush for all its sessions, and whoever finds the record behind a crash finishes it.
+//!
+//! Readers take no lock. In the process that writes they see a commit as a whole; in another they may see it in parts while
+//! it is being written. A root of dsh whose folders are named in another way is not opened in place: [`find_dsh`] and
+//! [`read_dsh`] read what is in it.
 
 mod artifact;
 mod catalog;
@@ -104,9 +108,9 @@ impl JsonlStore {
     /// Opens the folder, and creates it when it is missing. A commit that a crash cut off is finished.
     ///
     /// # Errors
-    /// [`StoreError::Foreign`] when logs of the other encoding are there; [`StoreError::Damaged`] when a session is there
-    /// twice; [`StoreError::Locked`] when another process hangs in a commit; [`StoreError::Io`] for everything that the
-    /// system says.
+    /// [`StoreError::Foreign`] when logs of the other encoding are there; [`StoreError::Damaged`] when a session is
+    /// there twice; [`StoreError::Locked`] when another process hangs in a commit; [`StoreError::Io`] for everything
+    /// that the system says.
     pub fn open(root: impl AsRef<Path>, encoding: Encoding) -> Result<Self, StoreError> {
         Self::open_on(root.as_ref(), encoding, Box::new(LocalDisk))
     }
@@ -151,8 +155,8 @@ impl JsonlStore {
         Ok(self.catalog.entry(id)?.map(|entry| self.catalog.log_in(&entry.folder)))
     }
 
-    /// Reads the log of a session through and says what is wrong with it; nothing is when all is well, and `None` when there
-    /// is no such session.
+    /// Reads the log of a session through and says what is wrong with it; nothing is when all is well, and `None`
+    /// when there is no such session.
     pub fn diagnose(&self, id: &AgentId) -> Result<Option<Vec<Diagnostic>>, StoreError> {
         let Some(entry) = self.catalog.entry(id)? else { return Ok(None) };
         let (_, scan) = self.catalog.scanned(&entry)?;

@@ -507,6 +507,32 @@ async fn what_stands_beside_a_log_is_made_anew_when_it_is_gone_or_old() {
 }
 
 #[tokio::test]
+async fn reading_begins_anywhere_whoever_wrote_the_log_and_however_much_at_once() {
+    for encoding in BOTH {
+        let root = folder();
+        let store = JsonlStore::open(root.path(), encoding).unwrap();
+        commit(&store, vec![begin("s", marks(0..1))]).await.unwrap();
+        for (from, until) in [(1, 2), (2, 1_500), (1_500, 1_501), (1_501, 2_200)] {
+            commit(&store, vec![batch("s", marks(from..until))]).await.unwrap();
+        }
+        let other = JsonlStore::open_read_only(root.path(), encoding).unwrap();
+        for from in [0, 1, 2, 255, 256, 257, 258, 700, 1_499, 1_500, 1_501, 1_757, 1_758, 2_199, 2_200, 9_999] {
+            for store in [&store, &other] {
+                let read: Vec<_> = store.read("s".into(), Seq(from)).try_collect().await.unwrap();
+                assert_eq!(read, marks(from.min(2_200)..2_200), "{encoding}, from {from}");
+            }
+        }
+        let path = log(root.path(), "s", encoding);
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, &whole[..whole.len() - 3]).unwrap();
+        let there = info(&store, "s").await;
+        assert_eq!(store.diagnose(&"s".into()).unwrap().unwrap().len(), 1);
+        commit(&store, vec![batch("s", marks(there.len.0..there.len.0 + 1))]).await.unwrap();
+        assert_eq!(store.diagnose(&"s".into()).unwrap(), Some(vec![]), "it was cut off");
+    }
+}
+
+#[tokio::test]
 async fn another_program_may_append_and_is_seen() {
     let root = folder();
     let store = JsonlStore::open(root.path(), Encoding::Raw).unwrap();

@@ -1,5 +1,5 @@
-//! Recorded sessions of the reference go through every store and out again without a changed value. The recordings are not
-//! part of the project; without them this says so and passes.
+//! Recorded sessions of the reference go through every store and out again without a changed value. The recordings
+//! are not part of the project; without them this says so and passes.
 #![cfg(all(feature = "jsonl", feature = "sqlite"))]
 // A test that has nothing to read says so.
 #![allow(clippy::print_stderr)]

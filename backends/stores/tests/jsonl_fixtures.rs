@@ -1,5 +1,5 @@
-//! Damaged logs: each fixture is written in our records with the same damage, read, listed and appended to. What comes out
-//! is what the fixture expects, or stands below with the reason.
+//! Damaged logs: each fixture is written in our records with the same damage, read, listed and appended to. What
+//! comes out is what the fixture expects, or stands below with the reason.
 #![cfg(feature = "jsonl")]
 
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@ use impresario_seams::StoreError;
 use super::catalog::Catalog;
 use super::name::session_folder;
 use crate::artifact::content_name;
-use crate::file::{Sync, create_folder, open_private, replace, sync_folder};
+use crate::file::{Flush, create_folder, open_private, replace, sync_folder};
 
 fn folder(catalog: &Catalog) -> PathBuf {
     catalog.ours().join("artifacts")
@@ -26,7 +26,7 @@ pub(super) fn put(catalog: &Catalog, owner: &AgentId, bytes: &[u8]) -> Result<St
     let owned = open_private(&mark).and_then(|_| sync_folder(&owners));
     owned.map_err(|error| catalog.io("writing", &mark, &error))?;
     if !path.exists() {
-        replace(&path, bytes, Sync::Now).map_err(|error| catalog.io("writing", &path, &error))?;
+        replace(&path, bytes, Flush::Now).map_err(|error| catalog.io("writing", &path, &error))?;
     }
     Ok(name)
 }

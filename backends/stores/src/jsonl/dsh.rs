@@ -23,9 +23,9 @@ const FRAME_BYTES: usize = 1 << 20;
 /// A session file: its header, its events, and what is wrong with it.
 pub type DshSession = (SessionHeader, Vec<Arc<Event>>, Vec<Diagnostic>);
 
-/// The session files below a folder, or the one that `path` is, in order: `session.jsonl` and `session.jsonl.zstd`, also
-/// with a number before the ending. Links are followed, and nothing is found twice. What cannot be read is left out, and
-/// said.
+/// The session files below a folder, or the one that `path` is, in order: `session.jsonl` and `session.jsonl.zstd`,
+/// also with a number before the ending. Links are followed, and nothing is found twice. What cannot be read is left
+/// out, and said.
 pub fn find_dsh(path: impl AsRef<Path>) -> Vec<PathBuf> {
     let (mut found, mut seen) = (vec![], BTreeSet::new());
     let mut open = vec![path.as_ref().to_owned()];
@@ -63,14 +63,14 @@ fn is_session_file(path: &Path) -> bool {
     })
 }
 
-/// Reads one session file, raw or zstd, and changes nothing. Records without `seq` and `time` have those that follow from
-/// the ones before. The events are those that come without a gap; where two programs wrote different ones to the same
-/// place the first is taken. The diagnostics say what is wrong with the rest.
+/// Reads one session file, raw or zstd, and changes nothing. Records without `seq` and `time` have those that follow
+/// from the ones before. The events are those that come without a gap; where two programs wrote different ones to the
+/// same place the first is taken. The diagnostics say what is wrong with the rest.
 ///
 /// # Errors
-/// [`StoreError::Foreign`] for a file that does not begin as a session does, and for an empty one; [`StoreError::Newer`]
-/// for one of a later version; [`StoreError::Damaged`] when it has a type of event that this program must know and does
-/// not, by its name; [`StoreError::Io`] for everything that the system says.
+/// [`StoreError::Foreign`] for a file that does not begin as a session does, and for an empty one;
+/// [`StoreError::Newer`] for one of a later version; [`StoreError::Damaged`] when it has a type of event that this
+/// program must know and does not, by its name; [`StoreError::Io`] for everything that the system says.
 pub fn read_dsh(path: impl AsRef<Path>) -> Result<DshSession, StoreError> {
     let path = path.as_ref();
     let io = |error: io::Error| io_error(path, "reading", path, &error);
@@ -105,8 +105,8 @@ pub fn read_dsh(path: impl AsRef<Path>) -> Result<DshSession, StoreError> {
     }
 }
 
-/// Writes a session of any store as a file of dsh below `root`, whole: what a fork shares with another session is in it,
-/// and the header says how many events these are. Returns where it is.
+/// Writes a session of any store as a file of dsh below `root`, whole: what a fork shares with another session is in
+/// it, and the header says how many events these are. Returns where it is.
 ///
 /// # Errors
 /// [`StoreError::Io`] when there is such a file already, which is left as it is; whatever reading the session says.

@@ -1,14 +1,15 @@
 //! The write-ahead record of commits: what is appended where, on the disk before any log is touched.
 //!
 //! A record is one line of JSON (what changes, and a hash of everything) and the bytes that are appended. A commit is
-//! durable when its record is whole, so it needs one flush however many sessions it is of. The logs are flushed when the
-//! record is emptied, which is when it has grown, when a store is opened, and when the writer ends. Whoever finds records
-//! that another process has left finishes what they say first.
+//! durable when its record is whole, so it needs one flush however many sessions it is of. The logs are flushed when
+//! the record is emptied, which is when it has grown, when a store is opened, and when the writer ends. Whoever finds
+//! records that another process has left finishes what they say first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use impresario_seams::StoreError;
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,7 @@ use super::plan::Change;
 use super::sidecar;
 use super::write::Disk;
 use crate::artifact::content_name;
-use crate::file::{Sync, create_folder, open_private, replace, sync_folder};
+use crate::file::{Flush, create_folder, open_private, replace, sync_folder};
 
 /// How large the record grows before it is emptied.
 pub(super) const BYTES_MAX: u64 = 8 << 20;
@@ -45,6 +46,13 @@ pub(super) struct Journal {
     file: File,
 }
 
+/// By what a change of the file is seen.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Seen {
+    bytes: u64,
+    modified: SystemTime,
+}
+
 /// What a record says, and its bytes.
 type Found = (Record, Vec<u8>);
 
@@ -57,6 +65,12 @@ impl Journal {
 
     pub(super) fn len(&self) -> io::Result<u64> {
         self.file.metadata().map(|meta| meta.len())
+    }
+
+    /// What the file is now.
+    pub(super) fn seen(&self) -> io::Result<Seen> {
+        let meta = self.file.metadata()?;
+        Ok(Seen { bytes: meta.len(), modified: meta.modified()? })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -97,7 +111,7 @@ impl Journal {
             if fs::read_to_string(&path).is_ok_and(|there| there == *text) {
                 continue;
             }
-            let replaced = replace(&path, text.as_bytes(), Sync::Later);
+            let replaced = replace(&path, text.as_bytes(), Flush::Later);
             replaced.map_err(|error| catalog.io("writing", &path, &error))?;
         }
         self.empty(catalog, &found)
@@ -218,8 +232,8 @@ fn put_aside(catalog: &Catalog, log: &Path, file: &mut File, from: u64) -> io::R
     let folder = catalog.ours().join("aside");
     fs::create_dir_all(&folder)?;
     let copy = folder.join(content_name(&bytes));
-    replace(&copy, &bytes, Sync::Now)?;
-    tracing::warn!(log = %log.display(), copy = %copy.display(), "something else stood where a commit is; it was put aside");
+    replace(&copy, &bytes, Flush::Now)?;
+    tracing::warn!(log = %log.display(), copy = %copy.display(), "what stood where a commit is was put aside");
     Ok(())
 }
 

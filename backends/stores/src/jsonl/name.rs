@@ -3,8 +3,8 @@
 //! ASCII letters, digits, `_`, `.` and (in ids) `-` stay as they are; every other byte is `%` and two upper-case hex
 //! digits, and so is a dot that a name begins with. In a working folder `/` is written `-`, and the first one is left
 //! out: `/work/demo` is `--work-demo--`. A path that begins otherwise is marked `%-`, and sessions that work nowhere
-//! are in `--%none--`. No two names are the same: what is too long for a file system keeps its beginning and has `~` and
-//! the hash of the whole behind it, and `~` is never written otherwise.
+//! are in `--%none--`. No two names are the same: what is too long for a file system keeps its beginning and has `~`
+//! and the hash of the whole behind it, and `~` is never written otherwise.
 
 use crate::artifact::content_name;
 

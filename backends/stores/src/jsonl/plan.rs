@@ -9,11 +9,16 @@ use impresario_seams::{Batch, Head, NewSession, SessionInfo, StoreError};
 
 use super::Encoding;
 use super::catalog::{Catalog, Entry};
+use super::diagnosis::DiagnosticKind;
 use super::frame;
+use super::line::Place;
 use super::name::{project_folder, session_folder};
 use super::read;
 use super::scan::Scan;
 use super::sidecar::Sidecar;
+
+/// How many records apart the places in one commit are that a reader may begin at.
+const MARK_EVERY: usize = 256;
 
 /// What happens to one session.
 #[derive(Debug)]
@@ -27,10 +32,10 @@ pub(super) struct Change {
     pub(super) offset: u64,
     /// What is added to the log.
     pub(super) bytes: Vec<u8>,
-    /// How many lines that is.
+    /// How many lines the log has then.
     lines: u64,
-    /// The place of the first event of these.
-    pub(super) first: Option<Seq>,
+    /// Places in these that reading may begin at.
+    marks: Vec<(Seq, Place)>,
     pub(super) info: SessionInfo,
     pub(super) sidecar: Sidecar,
 }
@@ -184,8 +189,19 @@ fn change(catalog: &Catalog, draft: Draft) -> Result<Option<Change>, StoreError>
             (project.join(session_folder(id.as_str())), 0)
         }
     };
-    let count = lines.len() as u64 + u64::from(before.is_none());
-    for (_, line) in &lines {
+    let mut count = before.as_ref().map_or(1, |(_, scan)| scan.lines);
+    let mut marks = vec![];
+    for (at, (seq, line)) in lines.iter().enumerate() {
+        let is_marked = match catalog.encoding {
+            Encoding::Raw => at % MARK_EVERY == 0,
+            // With a frame, if its first line is an event.
+            Encoding::Zstd => text.is_empty(),
+        };
+        if is_marked {
+            let within = if catalog.encoding == Encoding::Raw { text.len() as u64 } else { 0 };
+            marks.push((*seq, Place { offset: offset + within, lines: count }));
+        }
+        count += 1;
         text.push_str(line);
         text.push('\n');
     }
@@ -195,9 +211,8 @@ fn change(catalog: &Catalog, draft: Draft) -> Result<Option<Change>, StoreError>
         Encoding::Zstd => frame::compress(text.as_bytes()),
     };
     let sidecar = Sidecar::new(&info, offset + bytes.len() as u64, None);
-    let first = lines.first().map(|(at, _)| *at);
     let (before, scan) = before.unzip();
-    Ok(Some(Change { id, folder, before, scan, offset, bytes, lines: count, first, info, sidecar }))
+    Ok(Some(Change { id, folder, before, scan, offset, bytes, lines: count, marks, info, sidecar }))
 }
 
 impl Change {
@@ -213,7 +228,7 @@ impl Change {
             offset: entry.bytes,
             bytes: vec![],
             lines: 0,
-            first: None,
+            marks: vec![],
             info,
         }
     }
@@ -223,16 +238,14 @@ impl Change {
         let bytes = self.offset + self.bytes.len() as u64;
         let scan = self.scan.map(|scan| {
             let mut scan = Scan::clone(&scan);
-            if let Some(first) = self.first {
-                let place = super::line::Place { offset: self.offset, lines: scan.lines };
-                if !scan.lacks_newline {
-                    scan.marks.add(first, place);
-                }
+            if !self.bytes.is_empty() {
+                self.marks.into_iter().for_each(|(seq, place)| scan.marks.add(seq, place));
                 scan.lacks_newline = false;
                 scan.next = self.info.len;
+                scan.lines = self.lines;
             }
+            scan.diagnostics.retain(|found| found.kind != DiagnosticKind::TornTail);
             scan.end = bytes;
-            scan.lines += self.lines;
             Arc::new(scan)
         });
         let (info, folder, is_deleted) = (self.info, self.folder, self.sidecar.deleted_at.is_some());

@@ -66,7 +66,8 @@ impl Marks {
 }
 
 impl Scan {
-    /// Reads the log in `path`, of which `end` bytes are looked at. `fork` is where its own events begin, if that is known.
+    /// Reads the log in `path`, of which `end` bytes are looked at. `fork` is where its own events begin, if that is
+    /// known.
     pub(super) fn read(path: &Path, encoding: Encoding, end: u64, fork: Option<Seq>) -> Result<Self, NoHeader> {
         let mut lines = Lines::open(path, encoding, Place::default(), end).map_err(NoHeader::Io)?;
         let header = header(&mut lines)?;

@@ -1,8 +1,9 @@
-//! What we know of a session and a log in dsh's form has no place for: a small file beside the log, replaced as a whole.
+//! What we know of a session and a log in dsh's form has no place for: a small file beside the log, replaced as a
+//! whole.
 //!
-//! A cache as far as the log says the same: when it is missing, or says that the log is of another length than it is, it
-//! is made anew from the log. What only it knows (the label, which prefix a fork shares, that a session was deleted) is
-//! then as good as can be told.
+//! A cache as far as the log says the same: when it is missing, or says that the log is of another length than it is,
+//! it is made anew from the log. What only it knows (the label, which prefix a fork shares, that a session was
+//! deleted) is then as good as can be told.
 
 use std::io;
 use std::path::Path;

@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::catalog::Catalog;
-use super::journal::{self, Journal};
+use super::journal::{self, Journal, Seen};
 use super::plan::{Change, plan};
 use super::sidecar::{self, Stamp};
 use super::{artifact, delete};
-use crate::file::{Sync, create_folder, open_private, replace};
+use crate::file::{Flush, create_folder, open_private, replace};
 use crate::lock;
 
 /// How long a commit waits for that of another process, and how often it asks.
@@ -65,8 +65,8 @@ pub(super) struct Writer {
     pub(super) catalog: Arc<Catalog>,
     disk: Box<dyn Disk>,
     journal: Journal,
-    /// How long the journal was when we last saw it: if it is not, another process has written.
-    journal_len: u64,
+    /// What the journal was when we last wrote it: if it is not, another process has written.
+    seen: Option<Seen>,
     /// What a commit has left that failed, and could not be taken back either.
     left: Vec<Undo>,
     /// How long the journal was before a record that could not be taken back.
@@ -86,7 +86,7 @@ struct Undo {
 pub(super) fn start(catalog: Arc<Catalog>, disk: Box<dyn Disk>) -> Result<mpsc::Sender<Request>, StoreError> {
     let journal = Journal::open(&catalog)?;
     let mut writer =
-        Writer { catalog: Arc::clone(&catalog), disk, journal, journal_len: u64::MAX, left: vec![], record_left: None };
+        Writer { catalog: Arc::clone(&catalog), disk, journal, seen: None, left: vec![], record_left: None };
     drop(writer.hold()?);
     let (sender, requests) = mpsc::channel();
     let thread = std::thread::Builder::new().name("impresario-store".into()).spawn(move || {
@@ -144,16 +144,16 @@ impl Writer {
             }
         }
         self.take_back()?;
-        if self.journal.len().map_err(|error| io(&error))? != self.journal_len {
+        if self.seen.is_none() || self.journal.seen().ok() != self.seen {
             self.journal.finish(&self.catalog)?;
-            self.journal_len = 0;
+            self.seen = self.journal.seen().ok();
         }
         Ok(file)
     }
 
     pub(super) fn checkpoint(&mut self) -> Result<(), StoreError> {
         self.journal.checkpoint(&self.catalog)?;
-        self.journal_len = 0;
+        self.seen = self.journal.seen().ok();
         Ok(())
     }
 
@@ -181,7 +181,7 @@ impl Writer {
         let epoch = self.newest_epoch()? + 1;
         let leased = Leased { epoch, pid: std::process::id(), since: now().0 };
         let text = serde_json::to_vec(&leased).unwrap_or_default();
-        replace(&path, &text, Sync::Now).map_err(|error| self.catalog.io("leasing in", &path, &error))?;
+        replace(&path, &text, Flush::Now).map_err(|error| self.catalog.io("leasing in", &path, &error))?;
         Ok(Lease { epoch })
     }
 
@@ -212,7 +212,7 @@ impl Writer {
         if changes.is_empty() {
             return Ok(());
         }
-        let before = self.journal_len;
+        let before = self.journal.len().map_err(|error| self.catalog.io("reading", self.journal.path(), &error))?;
         if let Err(error) = self.journal.append(&*self.disk, &self.catalog, &changes) {
             let failed = self.catalog.io("writing", self.journal.path(), &error);
             self.record_left = Some(before);
@@ -227,8 +227,8 @@ impl Writer {
             Ok(stamps) => {
                 let after = changes.into_iter().zip(stamps).map(|(change, stamp)| Arc::new(change.after(stamp)));
                 self.catalog.end(after.collect());
-                self.journal_len = self.journal.len().unwrap_or(u64::MAX);
-                if self.journal_len > journal::BYTES_MAX
+                self.seen = self.journal.seen().ok();
+                if self.journal.len().is_ok_and(|len| len > journal::BYTES_MAX)
                     && let Err(error) = self.checkpoint()
                 {
                     tracing::warn!(%error, "the record of commits was not emptied");
@@ -267,7 +267,7 @@ impl Writer {
         for change in changes {
             let beside = change.folder.join(sidecar::NAME);
             let text = serde_json::to_vec(&change.sidecar).unwrap_or_default();
-            replace(&beside, &text, Sync::Later).map_err(|error| catalog.io("writing", &beside, &error))?;
+            replace(&beside, &text, Flush::Later).map_err(|error| catalog.io("writing", &beside, &error))?;
             stamps.push(Stamp::of(&beside));
         }
         self.left.clear();
@@ -290,6 +290,7 @@ impl Writer {
             let cut = if is_longer { self.journal.cut(&*self.disk, len) } else { Ok(()) };
             cut.map_err(|error| self.catalog.io("cutting", self.journal.path(), &error))?;
             self.record_left = None;
+            self.seen = self.journal.seen().ok();
         }
         while let Some(undo) = self.left.last() {
             let (id, folder) = (undo.id.clone(), undo.folder.clone());
@@ -309,7 +310,7 @@ impl Writer {
             None => {}
         }
         match &undo.sidecar {
-            Some(there) if fs::read(&beside).ok().as_ref() != Some(there) => replace(&beside, there, Sync::Later)?,
+            Some(there) if fs::read(&beside).ok().as_ref() != Some(there) => replace(&beside, there, Flush::Later)?,
             Some(_) => {}
             None if beside.exists() => fs::remove_file(&beside)?,
             None => {}
