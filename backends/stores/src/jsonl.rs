@@ -19,9 +19,9 @@
 //! One thread writes, under a lock that is held for one commit. A commit is on the disk when its record in `commits`
 //! is: that is one flush for all its sessions, and whoever finds the record behind a crash finishes it.
 //!
-//! Readers take no lock. In the process that writes they see a commit as a whole; in another they may see it in parts while
-//! it is being written. A root of dsh whose folders are named in another way is not opened in place: [`find_dsh`] and
-//! [`read_dsh`] read what is in it.
+//! Readers take no lock. In the process that writes they see a commit as a whole; in another they may see it in parts
+//! while it is being written. A root of dsh whose folders are named in another way is not opened in place: [`find_dsh`]
+//! and [`read_dsh`] read what is in it.
 
 mod artifact;
 mod catalog;
