@@ -7,6 +7,7 @@ mod crash;
 mod demo;
 mod exit;
 mod fan_out;
+mod import;
 mod json;
 mod keep;
 mod kit;

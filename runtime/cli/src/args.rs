@@ -392,8 +392,18 @@ pub(crate) enum Sessions {
     Verify(VerifyArgs),
     /// Write a session's log to stdout
     Export(ExportArgs),
+    /// Store sessions of dsh: a home of it, a folder, or single files, compressed or not
+    Import(ImportArgs),
     /// Delete a root, its tree and its logs; forks of it stay whole
     Rm(RemoveArgs),
+}
+
+/// `sessions import`
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// Files, or folders that are searched for `session.jsonl` and `session.jsonl.zstd`
+    #[arg(required = true)]
+    pub(crate) paths: Vec<PathBuf>,
 }
 
 /// `sessions rm`
@@ -489,6 +499,12 @@ pub(crate) struct ExportArgs {
 pub(crate) enum ExportFormat {
     /// The header, then one event a line
     Jsonl,
+    /// The same as dsh stores it: runs of deltas packed
+    Dsh,
+    /// What was said and done, to read
+    Markdown,
+    /// The same as a page of its own
+    Html,
 }
 
 /// `mock-model`

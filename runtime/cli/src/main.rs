@@ -73,6 +73,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failed> {
         Command::Logs(args) => agents::logs(common, &args).await,
         Command::Batch(args) => batch::batch(common, *args).await,
         Command::Sessions(Sessions::Rm(args)) => keep::remove(common, &args).await,
+        Command::Sessions(Sessions::Import(args)) => sessions::import::import(common, &args).await,
         Command::Sessions(command) => sessions::sessions(common, command).await,
         Command::Tree(args) => sessions::sessions(common, Sessions::Tree(args)).await,
         Command::MockModel(args) => mock::mock_model(&args).await,

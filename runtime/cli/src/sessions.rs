@@ -16,6 +16,7 @@ use crate::home::Home;
 
 mod export;
 pub(crate) mod find;
+pub(crate) mod import;
 mod list;
 mod show;
 pub(crate) mod transcript;
@@ -38,6 +39,7 @@ pub(crate) async fn sessions(common: &Common, command: Sessions) -> Result<Exit,
         Sessions::Tree(args) => tree::tree(common, &archive, &args).await,
         Sessions::Verify(args) => verify::verify(common, &archive, &args).await,
         Sessions::Export(args) => export::export(common, &archive, &args).await,
+        Sessions::Import(args) => import::import(common, &args).await,
         Sessions::Rm(args) => crate::keep::remove(common, &args).await,
     }
 }
