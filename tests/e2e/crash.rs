@@ -106,3 +106,21 @@ fn a_log_that_is_missing_is_a_violation() {
     let said = place.run(&["sessions", "verify", "--all"]);
     assert!(said.out.contains("its own log is not there"), "{}", said.out);
 }
+
+#[test]
+fn a_child_that_was_born_just_before_a_kill_is_counted_among_the_descendants() {
+    let place = Place::new();
+    place.ok(&["run", "[[FANOUT n=1 tool=subagent]]", "-m", "scripted:builtin"]);
+    // A kill between two commits: the place and the child are there, that it may start is not.
+    let store = rusqlite::Connection::open(place.home().join("store.sqlite")).expect("a store");
+    let tree = "(SELECT key FROM sessions WHERE id LIKE '%.tree')";
+    let cut = format!(
+        "DELETE FROM events WHERE session = {tree} AND seq > 0; UPDATE sessions SET len = 1 WHERE key = {tree};"
+    );
+    store.execute_batch(&cut).expect("the statements run");
+    drop(store);
+    let ask = r#"[[TOOL list_agents {"scope": "subtree"}]]"#;
+    let listed = place.ok(&["run", "--continue", ask, "-m", "scripted:builtin"]).out;
+    assert_eq!(listed.matches(r#""path":"root/leaf-1""#).count(), 1, "{listed}");
+    place.verify();
+}

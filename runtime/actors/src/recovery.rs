@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt, TryStreamExt};
-use impresario_kernel::event::{BudgetSettled, Fact, Lane, TreeDelivered, TreeLifted, TreeRefused};
+use impresario_kernel::event::{BudgetSettled, Fact, Lane, TreeChild, TreeDelivered, TreeLifted, TreeRefused};
 use impresario_kernel::tree::{NodeState, Tree};
 use impresario_kernel::{
     Agent, AgentId, Budget, Event, Input, Outcome, OutcomeKind, RequestHeader, Seq, Spec, TurnEnd,
@@ -80,7 +80,7 @@ pub(crate) async fn load(shared: &Shared, root: &AgentId, frame: Frame) -> Resul
         patient.tell(shared, Input::Recovered);
     }
     facts.extend(shared, deliver(shared, &facts.tree, &mut patients));
-    facts.extend(shared, refuse_unborn(&facts.tree, &patients));
+    facts.extend(shared, end_births(&facts.tree, &patients));
     let batches = patients.iter().filter_map(Patient::batch).chain(facts.batch(root)).collect();
     let commit = Commit { lease: Some(shared.lease), batches };
     if !commit.batches.is_empty() {
@@ -288,16 +288,21 @@ fn deliver(shared: &Shared, tree: &Tree, patients: &mut [Patient]) -> Vec<Fact> 
     facts
 }
 
-/// Gives the places of children back whose first append never was.
-fn refuse_unborn(tree: &Tree, patients: &[Patient]) -> Vec<Fact> {
+/// Ends the births that a crash cut short: gives the places of children back whose first append never was, and says of
+/// those who are there that they are, for nobody counts a child before that.
+fn end_births(tree: &Tree, patients: &[Patient]) -> Vec<Fact> {
     let exists = |id: &AgentId| patients.iter().any(|patient| patient.info.id() == id);
     let mut facts = vec![];
     let mut open = vec![tree.root().clone()];
     while let Some(id) = open.pop() {
         let Some(node) = tree.node(&id) else { continue };
         open.extend(node.children.iter().cloned());
-        if node.state != NodeState::Refused && !exists(&id) {
-            facts.push(Fact::TreeRefused(TreeRefused { child: id, reason: "the process ended first".into() }));
+        match (node.state, exists(&id)) {
+            (NodeState::Reserved | NodeState::Published, false) => {
+                facts.push(Fact::TreeRefused(TreeRefused { child: id, reason: "the process ended first".into() }));
+            }
+            (NodeState::Reserved, true) => facts.push(Fact::TreePublished(TreeChild { child: id })),
+            (NodeState::Published, true) | (NodeState::Refused, _) => {}
         }
     }
     facts
