@@ -124,3 +124,24 @@ fn a_child_that_was_born_just_before_a_kill_is_counted_among_the_descendants() {
     assert_eq!(listed.matches(r#""path":"root/leaf-1""#).count(), 1, "{listed}");
     place.verify();
 }
+
+#[test]
+fn after_kill_9_a_child_that_had_not_begun_has_an_end_and_its_parent_hears_of_it_once() {
+    let place = Place::new();
+    let mock = Mock::start(&place);
+    let prompt = "[[FANOUT n=5 tool=subagent background=true leaf=\"latency=60000\"]]";
+    let base_url = mock.base_url();
+    let model = ["--base-url", &base_url, "-m", "openai:any"];
+    let running = place.start(&[&["run", "-j", "2", prompt], &model[..]].concat());
+    mock.wait("two children ask", |stats| stats["open_streams"] == 2);
+    running.murder();
+    mock.wait("a dead process holds no stream", |stats| stats["open_streams"] == 0);
+    for said in ["one", "two"] {
+        let again = format!("[[SAY {said}]]");
+        place.ok(&[&["run", "--continue", &again], &model[..]].concat());
+        let shown = place.ok(&["sessions", "show", "@last"]).out;
+        assert_eq!(shown.matches(" cancelled · agent ").count(), 3, "{shown}");
+        assert_eq!(shown.matches(" crashed · agent ").count(), 2, "{shown}");
+    }
+    place.verify();
+}

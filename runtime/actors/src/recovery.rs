@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt, TryStreamExt};
-use impresario_kernel::event::{BudgetSettled, Fact, Lane, TreeChild, TreeDelivered, TreeLifted, TreeRefused};
+use impresario_kernel::event::{
+    BudgetSettled, Fact, Lane, QueueRule, TreeChild, TreeDelivered, TreeLifted, TreeRefused,
+};
 use impresario_kernel::tree::{NodeState, Tree};
 use impresario_kernel::{
-    Agent, AgentId, Budget, Event, Input, Outcome, OutcomeKind, RequestHeader, Seq, Spec, TurnEnd,
+    Agent, AgentId, Budget, Cause, Event, Input, Outcome, OutcomeKind, RequestHeader, Seq, Spec, TurnEnd,
 };
 use impresario_seams::{Batch, Commit, Head, SessionFilter, SessionInfo, TurnState};
 
@@ -76,9 +78,7 @@ pub(crate) async fn load(shared: &Shared, root: &AgentId, frame: Frame) -> Resul
     let mut patients = read_patients(shared, root, &profile.spec).await?;
     // What this runtime has sent to the store itself is whole, and its life goes on.
     let is_ours = shared.router.is_passive(root);
-    for patient in patients.iter_mut().filter(|_| !is_ours) {
-        patient.tell(shared, Input::Recovered);
-    }
+    patients.iter_mut().filter(|_| !is_ours).for_each(|patient| patient.recover(shared));
     facts.extend(shared, deliver(shared, &facts.tree, &mut patients));
     facts.extend(shared, end_births(&facts.tree, &patients));
     let batches = patients.iter().filter_map(Patient::batch).chain(facts.batch(root)).collect();
@@ -309,6 +309,16 @@ fn end_births(tree: &Tree, patients: &[Patient]) -> Vec<Fact> {
 }
 
 impl Patient {
+    /// Closes what a dead process has left open. A child that had not begun its task is owed an end, and so is its parent,
+    /// who may wait for it; the task stays in its log, for whoever tells it to go on.
+    fn recover(&mut self, shared: &Shared) {
+        let had_not_begun = self.agent.parent().is_some() && self.agent.own_turns() == 0 && self.agent.wants_turn();
+        if had_not_begun {
+            self.tell(shared, Input::Cancel { cause: Cause::Disposed, queue: QueueRule::Park });
+        }
+        self.tell(shared, Input::Recovered);
+    }
+
     fn tell(&mut self, shared: &Shared, input: Input) {
         // Repair and delivery are not refused.
         self.added.extend(self.agent.tell(input, shared.chance.now()).unwrap_or_default());
