@@ -17,7 +17,7 @@ use futures::stream::BoxStream;
 use impresario_kernel::{AgentId, Event, Seq};
 use impresario_seams::{Commit, Lease, SessionFilter, SessionInfo, Store, StoreError};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::file::{create_folder, restrict};
 use crate::lock;
@@ -25,6 +25,9 @@ use write::Request;
 
 /// How long a connection waits for another process's transaction, in milliseconds.
 const BUSY_MS: u64 = 5_000;
+
+/// How many readers read at once; the others wait for their turn.
+const READERS: usize = 8;
 
 /// A store in one sqlite file.
 pub struct SqliteStore {
@@ -52,6 +55,8 @@ struct Shared {
     version: i64,
     /// Connections that no reader uses now.
     idle: Mutex<Vec<Connection>>,
+    /// How many may read at once: each has a thread and a connection, which are not small.
+    readers: Arc<Semaphore>,
 }
 
 impl SqliteStore {
@@ -68,7 +73,7 @@ impl SqliteStore {
         let mut connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
         let from = schema::prepare(&mut connection, &path)?;
         restrict(&path)?;
-        let shared = Arc::new(Shared { path, version: schema::VERSION, idle: Mutex::new(vec![]) });
+        let shared = Arc::new(Shared { path, version: schema::VERSION, idle: Mutex::new(vec![]), readers: readers() });
         let mut store = Self { shared, writer: None, lock: Arc::default(), migrated: None };
         if from < schema::VERSION {
             take_lock(&store.lock, &store.shared.path, false)?;
@@ -106,7 +111,7 @@ impl SqliteStore {
             let doing = "there is no such file; nothing has been run with this home yet".into();
             return Err(StoreError::Io { location: path.display().to_string(), doing });
         }
-        let mut shared = Shared { path, version: schema::VERSION, idle: Mutex::new(vec![]) };
+        let mut shared = Shared { path, version: schema::VERSION, idle: Mutex::new(vec![]), readers: readers() };
         let connection = shared.connection()?;
         shared.version = schema::check(&connection, &shared.path)?;
         shared.give_back(connection);
@@ -227,6 +232,10 @@ impl Store for SqliteStore {
     }
 }
 
+fn readers() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(READERS))
+}
+
 fn take_lock(lock: &Mutex<Option<File>>, path: &Path, by_force: bool) -> Result<(), StoreError> {
     let mut lock = lock.lock().unwrap_or_else(PoisonError::into_inner);
     if lock.is_none() {
@@ -269,14 +278,24 @@ impl Shared {
         query: impl FnOnce(&Self, &Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, StoreError>> {
         let (shared, location) = (Arc::clone(self), self.location());
-        let task = tokio::task::spawn_blocking(move || {
-            let connection = shared.connection()?;
-            let result = query(&shared, &connection);
-            shared.give_back(connection);
-            result
-        });
-        async move { task.await.map_err(|error| StoreError::Io { location, doing: format!("reading: {error}") })? }
-            .boxed()
+        async move {
+            let failed =
+                |error: &dyn std::fmt::Display| StoreError::Io { location, doing: format!("reading: {error}") };
+            let turn = match Arc::clone(&shared.readers).acquire_owned().await {
+                Ok(turn) => turn,
+                Err(closed) => return Err(failed(&closed)),
+            };
+            let task = tokio::task::spawn_blocking(move || {
+                // Until it is done, also when nobody waits for it any more.
+                let _turn = turn;
+                let connection = shared.connection()?;
+                let result = query(&shared, &connection);
+                shared.give_back(connection);
+                result
+            });
+            task.await.map_err(|error| failed(&error))?
+        }
+        .boxed()
     }
 
     fn error(&self, doing: &str, error: &rusqlite::Error) -> StoreError {
