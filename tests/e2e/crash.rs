@@ -145,3 +145,33 @@ fn after_kill_9_a_child_that_had_not_begun_has_an_end_and_its_parent_hears_of_it
     }
     place.verify();
 }
+
+#[test]
+fn a_subagent_that_cannot_be_read_is_named_and_keeps_its_tree_from_nothing() {
+    let place = Place::new();
+    place.ok(&["run", "[[FANOUT n=3 tool=subagent]]", "-m", "scripted:builtin"]);
+    let store = rusqlite::Connection::open(place.home().join("store.sqlite")).expect("the store opens");
+    let damage = "UPDATE events SET line = '{\"type\":\"torn' WHERE seq = 3 AND session IN (SELECT key FROM sessions WHERE \
+                  path = 'root/leaf-2')";
+    assert_eq!(store.execute(damage, []).expect("it is damaged"), 1);
+    drop(store);
+    let id = |line: &str| line.split_whitespace().last().expect("an id").to_owned();
+    let damaged = id(place.tree().iter().find(|line| line.contains("leaf-2")).expect("it is listed"));
+
+    let resumed = place.ok(&["run", "--continue", "[[SAY on]]", "-m", "scripted:builtin"]);
+    assert_eq!(resumed.out, "on\n");
+    assert!(resumed.err.contains(&damaged) && resumed.err.contains("cannot be read"), "{resumed:?}");
+    let verified = place.run(&["sessions", "verify", "--all"]);
+    assert_eq!(verified.code, Some(1), "{verified:?}");
+    assert!(verified.out.lines().any(|line| line.contains(&damaged)), "{verified:?}");
+    let all = place.ok(&["sessions", "ls", "--all", "--json"]).out;
+    assert_eq!(all.lines().count(), 4, "{all}");
+
+    // One whose row does not read is not listed, and named.
+    let store = rusqlite::Connection::open(place.home().join("store.sqlite")).expect("the store opens");
+    store.execute("UPDATE sessions SET head = 'torn' WHERE path = 'root/leaf-3'", []).expect("it is damaged");
+    drop(store);
+    let listed = place.ok(&["sessions", "ls", "--all", "--json"]);
+    assert_eq!(listed.out.lines().count(), 3, "{listed:?}");
+    assert!(listed.err.contains("a session is not listed"), "{listed:?}");
+}

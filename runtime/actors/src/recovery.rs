@@ -1,5 +1,6 @@
 //! Reading stored trees back, and closing what a dead process left open.
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use impresario_kernel::tree::{NodeState, Tree};
 use impresario_kernel::{
     Agent, AgentId, Budget, Cause, Event, Input, Outcome, OutcomeKind, RequestHeader, Seq, Spec, TurnEnd,
 };
-use impresario_seams::{Batch, Commit, Head, SessionFilter, SessionInfo, TurnState};
+use impresario_seams::{Batch, Commit, Head, SessionFilter, SessionInfo, StoreError, TurnState};
 
 use crate::delegation::Settled;
 use crate::error::Error;
@@ -75,12 +76,12 @@ pub(crate) async fn load(shared: &Shared, root: &AgentId, frame: Frame) -> Resul
     profile.is_budgeted = !facts.tree.ledger().is_empty();
     profile.check_price(shared, facts.tree.ledger().budget(root))?;
     let profile = Arc::new(profile);
-    let mut patients = read_patients(shared, root, &profile.spec).await?;
+    let (mut patients, unreadable) = read_patients(shared, root, &profile.spec).await?;
     // What this runtime has sent to the store itself is whole, and its life goes on.
     let is_ours = shared.router.is_passive(root);
     patients.iter_mut().filter(|_| !is_ours).for_each(|patient| patient.recover(shared));
     facts.extend(shared, deliver(shared, &facts.tree, &mut patients));
-    facts.extend(shared, end_births(&facts.tree, &patients));
+    facts.extend(shared, end_births(&facts.tree, &patients, &unreadable));
     let batches = patients.iter().filter_map(Patient::batch).chain(facts.batch(root)).collect();
     let commit = Commit { lease: Some(shared.lease), batches };
     if !commit.batches.is_empty() {
@@ -254,17 +255,33 @@ async fn read_tree(shared: &Shared, root: &AgentId) -> Result<TreeFacts, Error> 
     Ok(facts)
 }
 
-/// All agents of the tree, the deepest first.
-async fn read_patients(shared: &Shared, root: &AgentId, spec: &Arc<Spec>) -> Result<Vec<Patient>, Error> {
+/// All agents of the tree that can be read, the deepest first, and the ids of those that cannot: one bad log does not keep
+/// the rest of a tree from being opened.
+async fn read_patients(
+    shared: &Shared,
+    root: &AgentId,
+    spec: &Arc<Spec>,
+) -> Result<(Vec<Patient>, BTreeSet<AgentId>), Error> {
     let filter = SessionFilter { root: Some(root.clone()), ..SessionFilter::default() };
     let mut infos = shared.store.list(filter).await?;
     infos.sort_by_key(|info| std::cmp::Reverse(info.new.path.as_str().matches('/').count()));
-    let mut patients = Vec::with_capacity(infos.len());
+    let (mut patients, mut unreadable) = (Vec::with_capacity(infos.len()), BTreeSet::new());
     for info in infos {
-        let agent = read(shared, info.id(), Arc::clone(spec)).await?;
-        patients.push(Patient { info, agent, added: vec![] });
+        match read(shared, info.id(), Arc::clone(spec)).await {
+            Ok(agent) => patients.push(Patient { info, agent, added: vec![] }),
+            Err(error) if info.id() != root && is_damage(&error) => {
+                tracing::warn!(agent = %info.id(), %error, "a subagent cannot be read; its tree is opened without it");
+                unreadable.insert(info.id().clone());
+            }
+            Err(error) => return Err(error),
+        }
     }
-    Ok(patients)
+    Ok((patients, unreadable))
+}
+
+/// Whether a log will never be read, however often it is tried.
+fn is_damage(error: &Error) -> bool {
+    matches!(error, Error::Unreadable { .. } | Error::Store(StoreError::Damaged { .. }))
 }
 
 /// Hands the outcomes that their parents do not have to their parents, without waking them.
@@ -290,8 +307,9 @@ fn deliver(shared: &Shared, tree: &Tree, patients: &mut [Patient]) -> Vec<Fact> 
 
 /// Ends the births that a crash cut short: gives the places of children back whose first append never was, and says of
 /// those who are there that they are, for nobody counts a child before that.
-fn end_births(tree: &Tree, patients: &[Patient]) -> Vec<Fact> {
-    let exists = |id: &AgentId| patients.iter().any(|patient| patient.info.id() == id);
+fn end_births(tree: &Tree, patients: &[Patient], unreadable: &BTreeSet<AgentId>) -> Vec<Fact> {
+    let there: BTreeSet<&AgentId> = patients.iter().map(|patient| patient.info.id()).chain(unreadable).collect();
+    let exists = |id: &AgentId| there.contains(id);
     let mut facts = vec![];
     let mut open = vec![tree.root().clone()];
     while let Some(id) = open.pop() {

@@ -247,8 +247,8 @@ pub(crate) struct LogsArgs {
 /// `batch`
 #[derive(Debug, Args)]
 pub(crate) struct BatchArgs {
-    /// The tasks: a JSON object a line (`prompt`, and if need be `id`, `model`, `dir`, `tools`, `output_schema`), or a prompt a line in a
-    /// file whose name ends in .txt
+    /// The tasks: a JSON object a line (`prompt`, and if need be `id`, `model`, `dir`, `tools`, `output_schema`,
+    /// `context`), or a prompt a line in a file whose name ends in .txt
     pub(crate) tasks: PathBuf,
     /// Add each result to this file, a JSON line as soon as a task has settled; what it has is not run again
     #[arg(short, long, value_name = "FILE")]

@@ -109,6 +109,7 @@ fn limits(limits: &Limits) -> Vec<(&'static str, String)> {
         ("limit result bytes", limits.result_bytes_max.to_string()),
         ("limit tokens a turn", tokens),
         ("limit message bytes", limits.message_bytes_max.to_string()),
+        ("limit idle", limits.idle_after.map_or_else(|| "none".into(), |idle| format!("{} s", idle.as_secs()))),
     ]
 }
 

@@ -60,7 +60,11 @@ pub(super) fn list(
     let rows = connection
         .prepare_cached(&sql)
         .and_then(|mut select| select.query_map(params_from_iter(values), raw)?.collect::<Result<Vec<_>, _>>());
-    rows.map_err(|error| shared.error("listing", &error))?.into_iter().map(session_info).collect()
+    let rows = rows.map_err(|error| shared.error("listing", &error))?;
+    // One that does not read hides itself and nobody else.
+    let readable =
+        |row: Raw| session_info(row).inspect_err(|error| tracing::warn!(%error, "a session is not listed")).ok();
+    Ok(rows.into_iter().filter_map(readable).collect())
 }
 
 struct Raw {
