@@ -1,6 +1,6 @@
 //! Reading stored trees back, and closing what a dead process left open.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -287,6 +287,8 @@ fn is_damage(error: &Error) -> bool {
 /// Hands the outcomes that their parents do not have to their parents, without waking them.
 fn deliver(shared: &Shared, tree: &Tree, patients: &mut [Patient]) -> Vec<Fact> {
     let bytes_max = shared.limits.result_bytes_max;
+    let places: BTreeMap<AgentId, usize> =
+        patients.iter().enumerate().map(|(at, patient)| (patient.info.id().clone(), at)).collect();
     let mut facts = vec![];
     for at in 0..patients.len() {
         let patient = &patients[at];
@@ -297,7 +299,7 @@ fn deliver(shared: &Shared, tree: &Tree, patients: &mut [Patient]) -> Vec<Fact> 
             continue;
         }
         let settled = Settled { child: child.clone(), path, outcome, left: None };
-        let Some(above) = patients.iter_mut().find(|patient| *patient.info.id() == parent) else { continue };
+        let Some(above) = places.get(&parent).and_then(|above| patients.get_mut(*above)) else { continue };
         let message = settled.notice(bytes_max);
         above.tell(shared, Input::Deliver { lane: Lane::NextStep, wakes: false, message });
         facts.push(Fact::TreeDelivered(TreeDelivered { child, turn }));

@@ -38,7 +38,7 @@ use crate::shared::Shared;
 use crate::spec::AgentSpec;
 
 use delete::Deleting;
-use idle::{Finding, Idle};
+use idle::Idle;
 use inherit::Reading;
 pub(crate) use inherit::{Inheritance, InheritedTree, Member};
 pub(crate) use open::Frame;
@@ -46,7 +46,7 @@ use open::{Opener, Opening};
 pub(crate) use spawn::title;
 use tree::TreeState;
 pub(crate) use tree::tree_session;
-use wake::Waking;
+use wake::{Finding, Waking};
 
 pub(crate) struct Supervisor;
 

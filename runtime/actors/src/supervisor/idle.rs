@@ -2,17 +2,11 @@
 //! memory than may be. A tree that is wholly there is forgotten, and read back when somebody wants something of it.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use impresario_kernel::{AgentId, OutcomeKind};
-use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tokio_util::task::AbortOnDropHandle;
 
-use super::open::Opener;
 use super::{SupervisorMessage, SupervisorState};
-use crate::error::Error;
-use crate::recovery::patiently;
 
 /// Who rests, since when, in the order in which they came to it.
 #[derive(Debug, Default)]
@@ -21,12 +15,6 @@ pub(super) struct Idle {
     resting: VecDeque<(Instant, AgentId, u64)>,
     /// Whether the first of them will be looked at.
     is_armed: bool,
-}
-
-/// Agents whose tree is being looked for.
-pub(super) struct Finding {
-    waiting: Vec<Opener>,
-    _reader: AbortOnDropHandle<()>,
 }
 
 impl SupervisorState {
@@ -123,41 +111,5 @@ impl SupervisorState {
         // What its log says of it is enough, unless somebody has said more.
         let kept = profile.filter(|profile| !(has_answered && profile.is_plain(&self.shared)));
         kept.into_iter().for_each(|profile| drop(self.shared.forgotten().insert(root.clone(), profile)));
-    }
-
-    /// Brings a parent back that a child has an outcome for.
-    pub(super) fn fetch(&mut self, parent: &AgentId) {
-        let (reply, mut refused) = oneshot::channel();
-        self.wake_here(parent, reply);
-        if let Ok(Err(_)) = refused.try_recv() {
-            self.not_told(parent);
-        }
-    }
-
-    /// Finds the tree of an agent that no open tree has, and opens it.
-    pub(super) fn find(&mut self, agent: &AgentId, opener: Opener) {
-        if let Some(finding) = self.finding.get_mut(agent) {
-            return finding.waiting.push(opener);
-        }
-        let (shared, myself, id) = (Arc::clone(&self.shared), self.myself.clone(), agent.clone());
-        let reader = tokio::spawn(async move {
-            let info = patiently(|| async { Ok(shared.store.info(id.clone()).await?) }).await;
-            let unknown = || Error::UnknownAgent(id.clone());
-            let root = info.and_then(|info| info.filter(|_| !id.is_tree_log()).ok_or_else(unknown));
-            let root = root.map(|info| info.new.root);
-            // The runtime may have been shut down meanwhile.
-            let _ = myself.cast(SupervisorMessage::Found { id, root });
-        });
-        let finding = Finding { waiting: vec![opener], _reader: AbortOnDropHandle::new(reader) };
-        self.finding.insert(agent.clone(), finding);
-    }
-
-    pub(super) fn found(&mut self, agent: &AgentId, root: &Result<AgentId, Error>) {
-        for opener in self.finding.remove(agent).into_iter().flat_map(|finding| finding.waiting) {
-            match root {
-                Ok(root) => self.open(root.clone(), None, opener),
-                Err(error) => opener.refuse(error.clone()),
-            }
-        }
     }
 }

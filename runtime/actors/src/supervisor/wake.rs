@@ -14,7 +14,7 @@ use super::tree::Place;
 use super::{SupervisorMessage, SupervisorState};
 use crate::error::Error;
 use crate::profile::Profile;
-use crate::recovery::Stored;
+use crate::recovery::{Stored, patiently};
 use crate::shared::Shared;
 
 /// Somebody who waits until agents have come back.
@@ -22,6 +22,12 @@ pub(super) struct Waking {
     /// Who has not yet. Who has may have gone again meanwhile: more are wanted than may be in memory.
     missing: BTreeSet<AgentId>,
     reply: oneshot::Sender<Result<(), Error>>,
+}
+
+/// Agents whose tree is being looked for.
+pub(super) struct Finding {
+    waiting: Vec<Opener>,
+    _reader: AbortOnDropHandle<()>,
 }
 
 impl SupervisorState {
@@ -121,6 +127,42 @@ impl SupervisorState {
         for waking in self.wakes.extract_if(.., |waking| waking.missing.is_empty()) {
             // Who asked may have left.
             let _ = waking.reply.send(Ok(()));
+        }
+    }
+
+    /// Brings a parent back that a child has an outcome for.
+    pub(super) fn fetch(&mut self, parent: &AgentId) {
+        let (reply, mut refused) = oneshot::channel();
+        self.wake_here(parent, reply);
+        if let Ok(Err(_)) = refused.try_recv() {
+            self.not_told(parent);
+        }
+    }
+
+    /// Finds the tree of an agent that no open tree has, and opens it.
+    pub(super) fn find(&mut self, agent: &AgentId, opener: Opener) {
+        if let Some(finding) = self.finding.get_mut(agent) {
+            return finding.waiting.push(opener);
+        }
+        let (shared, myself, id) = (Arc::clone(&self.shared), self.myself.clone(), agent.clone());
+        let reader = tokio::spawn(async move {
+            let info = patiently(|| async { Ok(shared.store.info(id.clone()).await?) }).await;
+            let unknown = || Error::UnknownAgent(id.clone());
+            let root = info.and_then(|info| info.filter(|_| !id.is_tree_log()).ok_or_else(unknown));
+            let root = root.map(|info| info.new.root);
+            // The runtime may have been shut down meanwhile.
+            let _ = myself.cast(SupervisorMessage::Found { id, root });
+        });
+        let finding = Finding { waiting: vec![opener], _reader: AbortOnDropHandle::new(reader) };
+        self.finding.insert(agent.clone(), finding);
+    }
+
+    pub(super) fn found(&mut self, agent: &AgentId, root: &Result<AgentId, Error>) {
+        for opener in self.finding.remove(agent).into_iter().flat_map(|finding| finding.waiting) {
+            match root {
+                Ok(root) => self.open(root.clone(), None, opener),
+                Err(error) => opener.refuse(error.clone()),
+            }
         }
     }
 }
