@@ -44,22 +44,22 @@ mod write;
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use impresario_kernel::{AgentId, Event, Seq};
 use impresario_seams::{Commit, Lease, SessionFilter, SessionInfo, Store, StoreError};
-use tokio::sync::oneshot;
 
 pub use diagnosis::{Diagnostic, DiagnosticKind};
 pub use dsh::{DshSession, export_dsh, find_dsh, read_dsh};
 
 use crate::file::create_folder;
 use crate::lock;
+use crate::writer::{Request, WriterHandle};
 use catalog::Catalog;
-use write::{Disk, LocalDisk, Request};
+use write::{Disk, LocalDisk};
 
 /// How the logs of a root are written. All of one root are written alike.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -100,7 +100,7 @@ impl fmt::Display for Encoding {
 /// A store in a folder of logs.
 pub struct JsonlStore {
     catalog: Arc<Catalog>,
-    writer: Option<mpsc::Sender<Request>>,
+    writer: WriterHandle,
     lock: Arc<Mutex<Option<File>>>,
 }
 
@@ -120,7 +120,7 @@ impl JsonlStore {
         create_folder(root, &catalog.ours())?;
         catalog.folders()?;
         let writer = write::start(Arc::clone(&catalog), disk)?;
-        Ok(Self { catalog, writer: Some(writer), lock: Arc::default() })
+        Ok(Self { catalog, writer, lock: Arc::default() })
     }
 
     /// Opens an existing folder for reading, also while another process writes. Commits are refused; only one that a
@@ -132,7 +132,8 @@ impl JsonlStore {
         let catalog = Arc::new(Catalog::new(root.as_ref().to_owned(), encoding));
         write::finish_quietly(&catalog);
         catalog.folders()?;
-        Ok(Self { catalog, writer: None, lock: Arc::default() })
+        let writer = WriterHandle::none(catalog.location());
+        Ok(Self { catalog, writer, lock: Arc::default() })
     }
 
     /// The encoding of the folder's logs, from those that are there; `None` if none are.
@@ -162,30 +163,11 @@ impl JsonlStore {
         let (_, scan) = self.catalog.scanned(&entry)?;
         Ok(Some(scan.diagnostics.clone()))
     }
-
-    fn ask<T: Send + 'static>(
-        &self,
-        request: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Request,
-    ) -> BoxFuture<'static, Result<T, StoreError>> {
-        let location = self.catalog.location();
-        let refused = move |doing: &str| StoreError::Io { location: location.clone(), doing: doing.into() };
-        let Some(writer) = &self.writer else {
-            let error = refused("it was opened for reading only");
-            return async move { Err(error) }.boxed();
-        };
-        let (reply, answer) = oneshot::channel();
-        let sent = writer.send(request(reply));
-        async move {
-            sent.map_err(|_| refused("its writer has ended"))?;
-            answer.await.map_err(|_| refused("its writer has ended"))?
-        }
-        .boxed()
-    }
 }
 
 impl Store for JsonlStore {
     fn commit(&self, commit: Commit) -> BoxFuture<'static, Result<(), StoreError>> {
-        self.ask(|reply| Request::Commit(commit, reply))
+        self.writer.ask(|reply| Request::Commit(commit, reply))
     }
 
     fn info(&self, id: AgentId) -> BoxFuture<'static, Result<Option<SessionInfo>, StoreError>> {
@@ -203,11 +185,11 @@ impl Store for JsonlStore {
     }
 
     fn delete(&self, lease: Option<Lease>, sessions: Vec<AgentId>) -> BoxFuture<'static, Result<(), StoreError>> {
-        self.ask(|reply| Request::Delete(lease, sessions, reply))
+        self.writer.ask(|reply| Request::Delete(lease, sessions, reply))
     }
 
     fn put_artifact(&self, owner: AgentId, bytes: Vec<u8>) -> BoxFuture<'static, Result<String, StoreError>> {
-        self.ask(|reply| Request::Artifact(owner, bytes, reply))
+        self.writer.ask(|reply| Request::Artifact(owner, bytes, reply))
     }
 
     fn artifact(&self, name: String) -> BoxFuture<'static, Result<Option<Vec<u8>>, StoreError>> {
@@ -220,16 +202,17 @@ impl Store for JsonlStore {
     }
 
     fn lease(&self) -> BoxFuture<'static, Result<Lease, StoreError>> {
-        if self.writer.is_some()
+        if self.writer.is_there()
             && let Err(error) = take_lock(&self.lock, &self.catalog.root, false)
         {
             return async move { Err(error) }.boxed();
         }
-        self.ask(Request::Lease)
+        self.writer.ask(Request::Lease)
     }
 
     fn take_over(&self) -> BoxFuture<'static, Result<Lease, StoreError>> {
-        let (leased, lock, catalog) = (self.ask(Request::Lease), Arc::clone(&self.lock), Arc::clone(&self.catalog));
+        let (leased, lock, catalog) =
+            (self.writer.ask(Request::Lease), Arc::clone(&self.lock), Arc::clone(&self.catalog));
         async move {
             // Whoever had the store can write no more from here on. If this fails it still has it, and its lock.
             let lease = leased.await?;

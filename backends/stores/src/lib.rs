@@ -10,6 +10,8 @@ mod lock;
 pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "sqlite", feature = "jsonl"))]
+mod writer;
 
 #[cfg(feature = "jsonl")]
 pub use jsonl::JsonlStore;

@@ -9,7 +9,7 @@ mod write;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -17,11 +17,12 @@ use futures::stream::BoxStream;
 use impresario_kernel::{AgentId, Event, Seq};
 use impresario_seams::{Commit, Lease, SessionFilter, SessionInfo, Store, StoreError};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 
-use crate::file::{create_folder, restrict};
+use crate::file::{create_folder, io_error, restrict};
 use crate::lock;
-use write::Request;
+use crate::writer::{Request, WriterHandle};
+use write::Connected;
 
 /// How long a connection waits for another process's transaction, in milliseconds.
 const BUSY_MS: u64 = 5_000;
@@ -32,7 +33,7 @@ const READERS: usize = 8;
 /// A store in one sqlite file.
 pub struct SqliteStore {
     shared: Arc<Shared>,
-    writer: Option<mpsc::Sender<Request>>,
+    writer: WriterHandle,
     lock: Arc<Mutex<Option<File>>>,
     migrated: Option<Migrated>,
 }
@@ -74,17 +75,18 @@ impl SqliteStore {
         let from = schema::prepare(&mut connection, &path)?;
         restrict(&path)?;
         let shared = Arc::new(Shared { path, version: schema::VERSION, idle: Mutex::new(vec![]), readers: readers() });
-        let mut store = Self { shared, writer: None, lock: Arc::default(), migrated: None };
+        let (lock, mut migrated) = (Arc::default(), None);
         if from < schema::VERSION {
-            take_lock(&store.lock, &store.shared.path, false)?;
+            take_lock(&lock, &shared.path, false)?;
             // The process that had the lock may have done it meanwhile.
-            let from = schema::check(&connection, &store.shared.path)?;
-            let copy = (from < schema::VERSION).then(|| schema::migrate(&mut connection, &store.shared.path, from));
-            let copy = copy.transpose()?;
-            store.migrated = copy.map(|copy| Migrated { from, to: schema::VERSION, copy });
+            let from = schema::check(&connection, &shared.path)?;
+            let copy = (from < schema::VERSION).then(|| schema::migrate(&mut connection, &shared.path, from));
+            migrated = copy.transpose()?.map(|copy| Migrated { from, to: schema::VERSION, copy });
         }
-        store.writer = Some(write::start(connection, Arc::clone(&store.shared))?);
-        Ok(store)
+        let connected = Connected { connection, shared: Arc::clone(&shared) };
+        let writer = WriterHandle::start(shared.location(), connected);
+        let writer = writer.map_err(|error| io_error(&shared.path, "starting the writer of", &shared.path, &error))?;
+        Ok(Self { shared, writer, lock, migrated })
     }
 
     /// What opening the file has done to one of an older version.
@@ -115,7 +117,8 @@ impl SqliteStore {
         let connection = shared.connection()?;
         shared.version = schema::check(&connection, &shared.path)?;
         shared.give_back(connection);
-        Ok(Self { shared: Arc::new(shared), writer: None, lock: Arc::default(), migrated: None })
+        let writer = WriterHandle::none(shared.location());
+        Ok(Self { shared: Arc::new(shared), writer, lock: Arc::default(), migrated: None })
     }
 
     /// Gives the room of what was deleted back to the file system: writes the file anew, which takes as much room again
@@ -152,30 +155,11 @@ impl SqliteStore {
     pub fn holder(path: impl AsRef<Path>) -> Option<u32> {
         lock::holder(path.as_ref()).map(|holder| holder.pid)
     }
-
-    fn ask<T: Send + 'static>(
-        &self,
-        request: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Request,
-    ) -> BoxFuture<'static, Result<T, StoreError>> {
-        let location = self.shared.location();
-        let refused = move |doing: &str| StoreError::Io { location: location.clone(), doing: doing.into() };
-        let Some(writer) = &self.writer else {
-            let error = refused("it was opened for reading only");
-            return async move { Err(error) }.boxed();
-        };
-        let (reply, answer) = oneshot::channel();
-        let sent = writer.send(request(reply));
-        async move {
-            sent.map_err(|_| refused("its writer has ended"))?;
-            answer.await.map_err(|_| refused("its writer has ended"))?
-        }
-        .boxed()
-    }
 }
 
 impl Store for SqliteStore {
     fn commit(&self, commit: Commit) -> BoxFuture<'static, Result<(), StoreError>> {
-        self.ask(|reply| Request::Commit(commit, reply))
+        self.writer.ask(|reply| Request::Commit(commit, reply))
     }
 
     fn info(&self, id: AgentId) -> BoxFuture<'static, Result<Option<SessionInfo>, StoreError>> {
@@ -191,11 +175,11 @@ impl Store for SqliteStore {
     }
 
     fn delete(&self, lease: Option<Lease>, sessions: Vec<AgentId>) -> BoxFuture<'static, Result<(), StoreError>> {
-        self.ask(|reply| Request::Delete(lease, sessions, reply))
+        self.writer.ask(|reply| Request::Delete(lease, sessions, reply))
     }
 
     fn put_artifact(&self, owner: AgentId, bytes: Vec<u8>) -> BoxFuture<'static, Result<String, StoreError>> {
-        self.ask(|reply| Request::Artifact(owner, bytes, reply))
+        self.writer.ask(|reply| Request::Artifact(owner, bytes, reply))
     }
 
     fn artifact(&self, name: String) -> BoxFuture<'static, Result<Option<Vec<u8>>, StoreError>> {
@@ -212,16 +196,17 @@ impl Store for SqliteStore {
     }
 
     fn lease(&self) -> BoxFuture<'static, Result<Lease, StoreError>> {
-        if self.writer.is_some()
+        if self.writer.is_there()
             && let Err(error) = take_lock(&self.lock, &self.shared.path, false)
         {
             return async move { Err(error) }.boxed();
         }
-        self.ask(Request::Lease)
+        self.writer.ask(Request::Lease)
     }
 
     fn take_over(&self) -> BoxFuture<'static, Result<Lease, StoreError>> {
-        let (leased, lock, shared) = (self.ask(Request::Lease), Arc::clone(&self.lock), Arc::clone(&self.shared));
+        let (leased, lock, shared) =
+            (self.writer.ask(Request::Lease), Arc::clone(&self.lock), Arc::clone(&self.shared));
         async move {
             // Whoever had the store can write no more from here on. If this fails it still has it, and its lock.
             let lease = leased.await?;

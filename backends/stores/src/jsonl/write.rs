@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use impresario_kernel::{AgentId, Millis};
 use impresario_seams::{Commit, Lease, StoreError};
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
 
 use super::catalog::Catalog;
 use super::journal::{self, Journal, Seen};
@@ -19,18 +18,11 @@ use super::sidecar::{self, Stamp};
 use super::{artifact, delete};
 use crate::file::{Flush, create_folder, open_private, replace};
 use crate::lock;
+use crate::writer::{WriterHandle, Writes};
 
 /// How long a commit waits for that of another process, and how often it asks.
 const BUSY: Duration = Duration::from_secs(5);
 const WAIT: Duration = Duration::from_millis(2);
-
-/// What the writer is asked.
-pub(super) enum Request {
-    Commit(Commit, oneshot::Sender<Result<(), StoreError>>),
-    Delete(Option<Lease>, Vec<AgentId>, oneshot::Sender<Result<(), StoreError>>),
-    Artifact(AgentId, Vec<u8>, oneshot::Sender<Result<String, StoreError>>),
-    Lease(oneshot::Sender<Result<Lease, StoreError>>),
-}
 
 /// How bytes get into files.
 pub(super) trait Disk: Send {
@@ -82,28 +74,14 @@ struct Undo {
     sidecar: Option<Vec<u8>>,
 }
 
-/// Finishes what others have left, and starts the thread; it ends when nobody can ask it any more.
-pub(super) fn start(catalog: Arc<Catalog>, disk: Box<dyn Disk>) -> Result<mpsc::Sender<Request>, StoreError> {
+/// Finishes what others have left, and starts the thread.
+pub(super) fn start(catalog: Arc<Catalog>, disk: Box<dyn Disk>) -> Result<WriterHandle, StoreError> {
     let journal = Journal::open(&catalog)?;
     let mut writer =
         Writer { catalog: Arc::clone(&catalog), disk, journal, seen: None, left: vec![], record_left: None };
     drop(writer.hold()?);
-    let (sender, requests) = mpsc::channel();
-    let thread = std::thread::Builder::new().name("impresario-store".into()).spawn(move || {
-        // Whoever asked may have left; what is done is done.
-        for request in requests {
-            match request {
-                Request::Commit(commit, reply) => drop(reply.send(writer.commit(&commit))),
-                Request::Delete(lease, doomed, reply) => drop(reply.send(writer.delete(lease, &doomed))),
-                Request::Artifact(owner, bytes, reply) => drop(reply.send(writer.artifact(&owner, &bytes))),
-                Request::Lease(reply) => drop(reply.send(writer.lease())),
-            }
-        }
-        // The next to open the store would do it.
-        let _ = writer.hold().and_then(|_held| writer.checkpoint());
-    });
-    thread.map_err(|error| catalog.io("starting the writer of", &catalog.root, &error))?;
-    Ok(sender)
+    let handle = WriterHandle::start(catalog.location(), writer);
+    handle.map_err(|error| catalog.io("starting the writer of", &catalog.root, &error))
 }
 
 /// Finishes what a process has left that has ended, if nobody is writing now.
@@ -116,6 +94,41 @@ pub(super) fn finish_quietly(catalog: &Arc<Catalog>) {
             tracing::warn!(%error, "the last commit may show in part");
         }
         drop(held);
+    }
+}
+
+impl Writes for Writer {
+    fn commit(&mut self, commit: &Commit) -> Result<(), StoreError> {
+        let _held = self.hold()?;
+        self.fence(commit.lease)?;
+        let changes = plan(&self.catalog, &commit.batches)?;
+        self.write(changes)
+    }
+
+    fn delete(&mut self, lease: Option<Lease>, doomed: &[AgentId]) -> Result<(), StoreError> {
+        let _held = self.hold()?;
+        self.fence(lease)?;
+        delete::delete(self, doomed)
+    }
+
+    fn artifact(&mut self, owner: &AgentId, bytes: &[u8]) -> Result<String, StoreError> {
+        let _held = self.hold()?;
+        artifact::put(&self.catalog, owner, bytes)
+    }
+
+    fn lease(&mut self) -> Result<Lease, StoreError> {
+        let _held = self.hold()?;
+        let path = self.catalog.ours().join("lease.json");
+        let epoch = self.newest_epoch()? + 1;
+        let leased = Leased { epoch, pid: std::process::id(), since: now().0 };
+        let text = serde_json::to_vec(&leased).unwrap_or_default();
+        replace(&path, &text, Flush::Now).map_err(|error| self.catalog.io("leasing in", &path, &error))?;
+        Ok(Lease { epoch })
+    }
+
+    fn end(&mut self) {
+        // The next to open the store would do it.
+        let _ = self.hold().and_then(|_held| self.checkpoint());
     }
 }
 
@@ -155,34 +168,6 @@ impl Writer {
         self.journal.checkpoint(&self.catalog)?;
         self.seen = self.journal.seen().ok();
         Ok(())
-    }
-
-    fn commit(&mut self, commit: &Commit) -> Result<(), StoreError> {
-        let _held = self.hold()?;
-        self.fence(commit.lease)?;
-        let changes = plan(&self.catalog, &commit.batches)?;
-        self.write(changes)
-    }
-
-    fn delete(&mut self, lease: Option<Lease>, doomed: &[AgentId]) -> Result<(), StoreError> {
-        let _held = self.hold()?;
-        self.fence(lease)?;
-        delete::delete(self, doomed)
-    }
-
-    fn artifact(&mut self, owner: &AgentId, bytes: &[u8]) -> Result<String, StoreError> {
-        let _held = self.hold()?;
-        artifact::put(&self.catalog, owner, bytes)
-    }
-
-    fn lease(&mut self) -> Result<Lease, StoreError> {
-        let _held = self.hold()?;
-        let path = self.catalog.ours().join("lease.json");
-        let epoch = self.newest_epoch()? + 1;
-        let leased = Leased { epoch, pid: std::process::id(), since: now().0 };
-        let text = serde_json::to_vec(&leased).unwrap_or_default();
-        replace(&path, &text, Flush::Now).map_err(|error| self.catalog.io("leasing in", &path, &error))?;
-        Ok(Lease { epoch })
     }
 
     fn newest_epoch(&self) -> Result<u64, StoreError> {

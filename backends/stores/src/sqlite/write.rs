@@ -1,51 +1,23 @@
 //! The writer: one thread, one transaction a commit.
 
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use impresario_kernel::{AgentId, Event, Seq, wire};
 use impresario_seams::{Batch, Commit, Lease, NewSession, StoreError};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
-use tokio::sync::oneshot;
 
 use super::Shared;
 use crate::artifact::content_name;
-use crate::file::io_error;
+use crate::writer::Writes;
 
-/// What the writer is asked.
-pub(super) enum Request {
-    Commit(Commit, oneshot::Sender<Result<(), StoreError>>),
-    Delete(Option<Lease>, Vec<AgentId>, oneshot::Sender<Result<(), StoreError>>),
-    Artifact(AgentId, Vec<u8>, oneshot::Sender<Result<String, StoreError>>),
-    Lease(oneshot::Sender<Result<Lease, StoreError>>),
+/// The writing connection.
+pub(super) struct Connected {
+    pub(super) connection: Connection,
+    pub(super) shared: Arc<Shared>,
 }
 
-/// Starts the thread; it ends when nobody can ask it any more.
-pub(super) fn start(connection: Connection, shared: Arc<Shared>) -> Result<mpsc::Sender<Request>, StoreError> {
-    let (sender, requests) = mpsc::channel();
-    let path = shared.path.clone();
-    let mut writer = Writer { connection, shared };
-    let thread = std::thread::Builder::new().name("impresario-store".into()).spawn(move || {
-        // Whoever asked may have left; what is done is done.
-        for request in requests {
-            match request {
-                Request::Commit(commit, reply) => drop(reply.send(writer.commit(&commit))),
-                Request::Delete(lease, doomed, reply) => drop(reply.send(writer.delete(lease, &doomed))),
-                Request::Artifact(owner, bytes, reply) => drop(reply.send(writer.artifact(&owner, &bytes))),
-                Request::Lease(reply) => drop(reply.send(writer.lease())),
-            }
-        }
-    });
-    thread.map_err(|error| io_error(&path, "starting the writer of", &path, &error))?;
-    Ok(sender)
-}
-
-struct Writer {
-    connection: Connection,
-    shared: Arc<Shared>,
-}
-
-impl Writer {
+impl Writes for Connected {
     fn commit(&mut self, commit: &Commit) -> Result<(), StoreError> {
         // Encoded before the transaction opens, so that it is as short as it can be.
         let mut encoded = Vec::with_capacity(commit.batches.len());
