@@ -3,6 +3,7 @@
 //! One thread owns the writing connection and makes each commit one transaction with one flush (WAL, synchronous
 //! full). Readers use connections of their own, page by page, and never hold the writer up.
 
+mod checkpoint;
 mod read;
 mod schema;
 mod write;
@@ -83,7 +84,7 @@ impl SqliteStore {
             let copy = (from < schema::VERSION).then(|| schema::migrate(&mut connection, &shared.path, from));
             migrated = copy.transpose()?.map(|copy| Migrated { from, to: schema::VERSION, copy });
         }
-        let connected = Connected { connection, shared: Arc::clone(&shared) };
+        let connected = Connected::new(connection, Arc::clone(&shared))?;
         let writer = WriterHandle::start(shared.location(), connected);
         let writer = writer.map_err(|error| io_error(&shared.path, "starting the writer of", &shared.path, &error))?;
         Ok(Self { shared, writer, lock, migrated })
@@ -237,6 +238,11 @@ impl Shared {
     /// The condition that a session was not deleted. In a file of an older version none was.
     fn is_visible(&self) -> &'static str {
         if self.version >= 2 { " AND deleted_at IS NULL" } else { "" }
+    }
+
+    /// The table of the sessions, with what changes in them.
+    fn sessions(&self) -> &'static str {
+        if self.version >= 3 { "sessions CROSS JOIN heads ON session = key" } else { "sessions" }
     }
 
     /// A connection for reading.

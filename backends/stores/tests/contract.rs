@@ -40,11 +40,11 @@ fn begin(id: &str, events: Vec<Arc<Event>>) -> Batch {
 }
 
 async fn commit(store: &dyn Store, batches: Vec<Batch>) -> Result<(), StoreError> {
-    store.commit(Commit { lease: None, batches }).await
+    store.commit(Commit { lease: None, batches, ..Commit::default() }).await
 }
 
 async fn commit_under(store: &dyn Store, lease: Lease, batches: Vec<Batch>) -> Result<(), StoreError> {
-    store.commit(Commit { lease: Some(lease), batches }).await
+    store.commit(Commit { lease: Some(lease), batches, ..Commit::default() }).await
 }
 
 async fn read(store: &dyn Store, id: &str, from: u64) -> Vec<Arc<Event>> {
@@ -417,12 +417,21 @@ async fn a_process_that_hangs_in_a_transaction_is_named_and_nothing_hangs() {
     second.take_over().await.unwrap();
 }
 
-/// Makes of a store what the first version of this program wrote.
-fn make_old(path: &std::path::Path) {
+/// Makes of a store what an older version of this program wrote.
+fn make_old(path: &std::path::Path, version: i64) {
     let connection = rusqlite::Connection::open(path).unwrap();
-    let back = "DROP INDEX sessions_fork; DROP INDEX sessions_deleted; ALTER TABLE sessions DROP COLUMN deleted_at; \
-                DROP TABLE artifact_owners; PRAGMA user_version = 1;";
-    connection.execute_batch(back).unwrap();
+    let second = "ALTER TABLE sessions ADD COLUMN head TEXT NOT NULL DEFAULT '{}'; \
+                  ALTER TABLE sessions ADD COLUMN len INTEGER NOT NULL DEFAULT 0; \
+                  ALTER TABLE sessions ADD COLUMN updated_at INTEGER NOT NULL DEFAULT 0; \
+                  UPDATE sessions SET (head, len, updated_at) = \
+                      (SELECT heads.head, heads.len, heads.updated_at FROM heads WHERE session = key); \
+                  DROP TABLE heads; DROP TABLE snapshots; PRAGMA user_version = 2;";
+    let first = "DROP INDEX sessions_fork; DROP INDEX sessions_deleted; ALTER TABLE sessions DROP COLUMN deleted_at; \
+                 DROP TABLE artifact_owners; PRAGMA user_version = 1;";
+    connection.execute_batch(second).unwrap();
+    if version == 1 {
+        connection.execute_batch(first).unwrap();
+    }
 }
 
 #[tokio::test]
@@ -433,7 +442,7 @@ async fn a_file_of_an_older_version_is_copied_and_made_one_of_this() {
     assert_eq!(store.migrated(), None);
     commit(&store, vec![begin("kept", vec![mark(0)])]).await.unwrap();
     drop(store);
-    make_old(&path);
+    make_old(&path, 1);
     // Whoever only reads changes nothing.
     assert_eq!(read(&SqliteStore::open_read_only(&path).unwrap(), "kept", 0).await, [mark(0)]);
 
@@ -447,7 +456,7 @@ async fn a_file_of_an_older_version_is_copied_and_made_one_of_this() {
 
     let store = SqliteStore::open(&path).unwrap();
     let migrated = store.migrated().expect("it was migrated").clone();
-    assert_eq!((migrated.from, migrated.to), (1, 2));
+    assert_eq!((migrated.from, migrated.to), (1, 3));
     assert_eq!(migrated.copy, folder.path().join("store.sqlite.v1"));
     deletes_and_breaks_no_fork(&store).await;
     assert_eq!(read(&store, "kept", 0).await, [mark(0)]);
@@ -457,9 +466,16 @@ async fn a_file_of_an_older_version_is_copied_and_made_one_of_this() {
     // The copy is what it was, and a second one has a name of its own.
     let copy = rusqlite::Connection::open(&migrated.copy).unwrap();
     assert_eq!(copy.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).unwrap(), 1);
-    make_old(&path);
+    make_old(&path, 1);
     let again = SqliteStore::open(&path).unwrap();
     assert_eq!(again.migrated().unwrap().copy, folder.path().join("store.sqlite.v1-2"));
+    drop(again);
+    let before = SqliteStore::open(&path).unwrap().list(SessionFilter::default()).await.unwrap();
+    make_old(&path, 2);
+    assert_eq!(read(&SqliteStore::open_read_only(&path).unwrap(), "kept", 0).await, [mark(0)]);
+    let again = SqliteStore::open(&path).unwrap();
+    assert_eq!(again.migrated().unwrap().copy, folder.path().join("store.sqlite.v2"));
+    assert_eq!(again.list(SessionFilter::default()).await.unwrap(), before);
 }
 
 #[tokio::test]

@@ -58,11 +58,11 @@ fn begin(id: &str, events: Vec<Arc<Event>>) -> Batch {
 }
 
 async fn commit(store: &JsonlStore, batches: Vec<Batch>) -> Result<(), StoreError> {
-    store.commit(Commit { lease: None, batches }).await
+    store.commit(Commit { lease: None, batches, ..Commit::default() }).await
 }
 
 async fn commit_under(store: &JsonlStore, lease: Lease, batches: Vec<Batch>) -> Result<(), StoreError> {
-    store.commit(Commit { lease: Some(lease), batches }).await
+    store.commit(Commit { lease: Some(lease), batches, ..Commit::default() }).await
 }
 
 async fn try_read(store: &JsonlStore, id: &str) -> Result<Vec<Arc<Event>>, StoreError> {

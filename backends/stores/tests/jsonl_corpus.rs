@@ -57,7 +57,7 @@ async fn through(store: &dyn Store, header: &SessionHeader, events: &[Arc<Event>
         events: events.to_vec(),
         head: Head::default(),
     };
-    store.commit(Commit { lease: None, batches: vec![batch] }).await.unwrap();
+    store.commit(Commit { lease: None, batches: vec![batch], ..Commit::default() }).await.unwrap();
     let root = tempfile::tempdir().unwrap().keep();
     export_dsh(store, &header.id, &root, encoding).await.unwrap()
 }

@@ -229,7 +229,7 @@ async fn actual(bytes: &[u8]) -> String {
     let next = events.last().map_or(Seq(0), |event| event.next_seq());
     let event = Event::new(next, Millis(9), Fact::InboxWoken(InboxWoken { message: "m".into() }));
     let batch = Batch { session: "s-fx".into(), create: None, events: vec![Arc::new(event)], head: Head::default() };
-    let appended = store.commit(Commit { lease: None, batches: vec![batch] }).await;
+    let appended = store.commit(Commit { lease: None, batches: vec![batch], ..Commit::default() }).await;
     let after = fs::read(&path).unwrap();
     let (action, before_append) = match appended {
         Err(StoreError::Damaged { what, .. }) => {

@@ -310,7 +310,7 @@ impl AgentState {
 
     fn try_input(&mut self, input: Input) -> Result<(), Refused> {
         let before = self.agent.outcome().map(|outcome| outcome.turn);
-        let rested = self.agent.turn().is_idle().then(|| self.agent.clone());
+        let rested = (self.agent.turn().is_idle() && may_open(&input)).then(|| self.agent.clone());
         let events = self.agent.tell(input, self.shared.chance.now())?;
         if rested.is_some() && !self.agent.turn().is_idle() {
             self.rested = rested;
@@ -415,13 +415,20 @@ impl AgentState {
             self.idle_waiters.drain(..).for_each(|waiter| drop(waiter.send(outcome.clone())));
         }
         let report = at_rest.then_some(self.handled);
-        if report == self.reported {
+        // What is left is to be written: until that is said, what it was sent says that it is not at rest any more.
+        let is_writing = !at_rest && self.agent.is_at_rest() && self.looking.is_none() && self.slot == SlotState::None;
+        if report == self.reported || is_writing {
             return;
         }
         self.reported = report;
         let (agent, unread) = (self.id.clone(), self.agent.inbox().len());
         self.shared.supervisor.cast(SupervisorMessage::AgentRests { agent, handled: report, unread });
     }
+}
+
+/// Whether a turn may begin with this. All else leaves a copy of the agent unmade, and so what it shares with that.
+fn may_open(input: &Input) -> bool {
+    matches!(input, Input::SlotGranted | Input::Cancel { .. } | Input::Recovered)
 }
 
 /// The call that is to end.

@@ -104,6 +104,7 @@ impl AgentHandle {
 
     /// All that was said so far, as far as it is durable, inherited conversation included.
     pub async fn transcript(&self) -> Result<Vec<Arc<Message>>, Error> {
+        self.shared.journal.catch_up().await;
         let events: Vec<_> = self.shared.store.read(self.id.clone(), Seq(0)).try_collect().await?;
         Ok(events.iter().filter_map(|event| event.fact.message().cloned()).collect())
     }

@@ -21,6 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::address::Address;
 use crate::agent::AgentMessage;
+use crate::durability::Durability;
 use crate::follow::Followers;
 use crate::shared::{Shared, panic_text};
 use crate::supervisor::SupervisorMessage;
@@ -37,6 +38,9 @@ const BACKOFF: [Duration; 5] = [
 /// The most batches of one commit: bounds the length of a transaction.
 const COMMIT_MAX: usize = 4096;
 
+/// The most batches that are said to be written before they are: bounds what a slow disk lets pile up.
+const PROMISED_MAX: usize = 65_536;
+
 /// What is to be written, and who writes it.
 #[derive(Default)]
 pub(crate) struct Journal {
@@ -46,11 +50,26 @@ pub(crate) struct Journal {
     pub(crate) writer: Address<JournalMessage>,
 }
 
+/// What is to be written.
+#[derive(Debug)]
+struct Written {
+    batch: Batch,
+    /// Whether its writer was told already that it is.
+    is_promised: bool,
+}
+
+/// A commit on its way, and which of its batches somebody waits for.
+#[derive(Debug)]
+struct Sent {
+    commit: Commit,
+    promised: Vec<bool>,
+}
+
 #[derive(Debug, Default)]
 struct Book {
-    waiting: VecDeque<Batch>,
+    waiting: VecDeque<Written>,
     /// On its way, or waiting for the store to recover.
-    sent: Option<Arc<Commit>>,
+    sent: Option<Arc<Sent>>,
     /// Whether the writer has been called and has not looked yet.
     is_called: bool,
     /// How often in a row the store failed.
@@ -59,19 +78,34 @@ struct Book {
     /// How many batches have come, and how many of them are durable.
     appended: u64,
     durable: u64,
+    /// How many of those that are not durable were said to be.
+    promised: usize,
     /// Who waits until so many are durable.
     flushes: Vec<(u64, oneshot::Sender<Result<(), StoreError>>)>,
 }
 
 impl Journal {
-    /// Writes this, in the order of arrival.
-    pub(crate) fn append(&self, batch: Batch) {
+    /// Writes this, in the order of arrival. Says whether its writer may go on as if that had been done; if not, it is told
+    /// when it has been.
+    fn append(&self, batch: Batch, durability: Durability) -> bool {
         let mut book = self.book();
         // Behind a lost store nothing is kept: nobody could be told that it is durable.
-        if book.lost.is_none() {
-            book.appended += 1;
-            book.waiting.push_back(batch);
-            self.call(book);
+        if book.lost.is_some() {
+            return false;
+        }
+        let is_promised = durability == Durability::Buffered && book.failures == 0 && book.promised < PROMISED_MAX;
+        book.appended += 1;
+        book.promised += usize::from(is_promised);
+        book.waiting.push_back(Written { batch, is_promised });
+        self.call(book);
+        is_promised
+    }
+
+    /// Waits until the store has what was promised to be in it: before a reader looks there.
+    pub(crate) async fn catch_up(&self) {
+        if self.book().promised > 0 {
+            // A store that is lost says so to the reader.
+            let _ = self.flush().await;
         }
     }
 
@@ -94,6 +128,28 @@ impl Journal {
 
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// Hands events to the journal, which says to whoever wrote them how far they are durable, or count as that.
+    pub(crate) fn append(&self, batch: Batch, durability: Durability) {
+        let until = batch.events.last().map(|last| last.next_seq());
+        let session = batch.session.clone();
+        if self.journal.append(batch, durability)
+            && let Some(until) = until
+        {
+            self.tell_durable(&session, until);
+        }
+    }
+
+    fn tell_durable(&self, session: &AgentId, until: Seq) {
+        if session.is_tree_log() {
+            self.supervisor.cast(SupervisorMessage::TreeDurable { log: session.clone(), until });
+        } else {
+            // An agent that is gone has nothing to release.
+            let _ = self.router.tell(session, AgentMessage::Durable(until));
+        }
     }
 }
 
@@ -175,21 +231,30 @@ impl WriterState {
         }
         if book.sent.is_none() && !book.waiting.is_empty() {
             let count = book.waiting.len().min(COMMIT_MAX);
-            let batches = book.waiting.drain(..count).collect();
-            book.sent = Some(Arc::new(Commit { lease: Some(self.shared.lease), batches }));
+            let written: Vec<Written> = book.waiting.drain(..count).collect();
+            let promised: Vec<bool> = written.iter().map(|written| written.is_promised).collect();
+            let is_buffered = promised.iter().all(|is_promised| *is_promised);
+            let batches = written.into_iter().map(|written| written.batch).collect();
+            let commit = Commit { lease: Some(self.shared.lease), batches, is_buffered };
+            book.sent = Some(Arc::new(Sent { commit, promised }));
         }
         let sent = book.sent.clone();
         drop(book);
-        if let Some(commit) = sent {
-            self.send(myself, commit);
+        if let Some(sent) = sent {
+            self.send(myself, sent);
         }
     }
 
-    fn send(&mut self, myself: &ActorRef<JournalMessage>, commit: Arc<Commit>) {
+    fn send(&mut self, myself: &ActorRef<JournalMessage>, sent: Arc<Sent>) {
         let (store, myself) = (Arc::clone(&self.shared.store), myself.clone());
+        // Asked for here and not in the task, which begins later.
+        let asked = std::panic::catch_unwind(AssertUnwindSafe(|| store.commit(sent.commit.clone())));
         let task = tokio::spawn(async move {
             let location = store.location();
-            let committed = AssertUnwindSafe(async { store.commit(Commit::clone(&commit)).await }).catch_unwind().await;
+            let committed = match asked {
+                Ok(committing) => AssertUnwindSafe(committing).catch_unwind().await,
+                Err(panic) => Err(panic),
+            };
             let result = committed.unwrap_or_else(|panic| {
                 Err(StoreError::Io { location, doing: format!("the store panicked: {}", panic_text(&*panic)) })
             });
@@ -202,26 +267,25 @@ impl WriterState {
     /// Tells each session how far it is durable.
     fn committed(&self) {
         let mut book = self.shared.journal.book();
-        let Some(commit) = book.sent.take() else { return };
+        let Some(sent) = book.sent.take() else { return };
+        let Sent { commit, promised } = &*sent;
         book.durable += commit.batches.len() as u64;
+        book.promised -= promised.iter().filter(|is_promised| **is_promised).count();
         let failures = std::mem::take(&mut book.failures);
         drop(book);
         if failures > 0 {
             tracing::warn!(store = self.shared.store.location(), "the store works again");
         }
-        let mut watermarks = BTreeMap::<&AgentId, Seq>::new();
-        for batch in &commit.batches {
+        let mut watermarks = BTreeMap::<&AgentId, (Seq, bool)>::new();
+        for (batch, is_promised) in commit.batches.iter().zip(promised) {
             if let Some(last) = batch.events.last() {
-                watermarks.insert(&batch.session, last.next_seq());
+                watermarks.insert(&batch.session, (last.next_seq(), *is_promised));
             }
         }
-        for (session, until) in watermarks {
+        for (session, (until, is_promised)) in watermarks {
             self.shared.journal.followers.grew(session);
-            if session.is_tree_log() {
-                self.shared.supervisor.cast(SupervisorMessage::TreeDurable { log: session.clone(), until });
-            } else {
-                // An agent that is gone has nothing to release.
-                let _ = self.shared.router.tell(session, AgentMessage::Durable(until));
+            if !is_promised {
+                self.shared.tell_durable(session, until);
             }
         }
     }

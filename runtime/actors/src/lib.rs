@@ -6,6 +6,7 @@ mod builder;
 mod capacity;
 mod chance;
 mod delegation;
+mod durability;
 mod error;
 mod fan_out;
 mod feed;
@@ -32,6 +33,7 @@ mod supervisor;
 
 pub use builder::RuntimeBuilder;
 pub use capacity::{Capacity, LiveLimits};
+pub use durability::Durability;
 pub use error::Error;
 pub use fan_out::{FanOut, Settled};
 pub use feed::{Seen, Subscription};

@@ -12,6 +12,7 @@ use impresario_seams::{SubagentRequest, Workspace};
 use serde_json::Map;
 
 use crate::delegation::{self, FINAL_OUTPUT, READ_ARTIFACT, SUBAGENT, SubagentArgs};
+use crate::durability::Durability;
 use crate::error::Error;
 use crate::hooks::Hooks;
 use crate::output::OutputSchema;
@@ -43,6 +44,7 @@ pub(crate) struct Profile {
     pub(crate) is_budgeted: bool,
     /// Who answers questions about its calls: that of the nearest agent above it that has one.
     pub(crate) approver: Option<Answerer>,
+    pub(crate) durability: Durability,
     pub(crate) hooks: Hooks,
     /// Those of them that look at calls.
     pub(crate) call_hooks: Hooks,
@@ -111,6 +113,7 @@ impl Profile {
             is_as_born: true,
             is_budgeted,
             approver: spec.approver.or_else(|| shared.approver.clone().map(Answerer)),
+            durability: spec.durability,
             hooks,
             call_hooks,
         };
@@ -199,6 +202,7 @@ impl Profile {
             is_as_born: true,
             is_budgeted: false,
             approver: shared.approver.clone().map(Answerer),
+            durability: Durability::default(),
             call_hooks: hooks.iter().filter(|hook| hook.judges_calls()).cloned().collect(),
             hooks,
             birth,
@@ -210,6 +214,7 @@ impl Profile {
         let approver = self.approver.as_ref().map(|Answerer(approver)| Arc::as_ptr(approver).cast::<()>());
         self.is_as_born
             && self.output.is_none()
+            && self.durability == Durability::default()
             && self.restarts == shared.limits.restarts
             && self.hooks.len() == shared.hooks.len()
             && approver == shared.approver.as_ref().map(|approver| Arc::as_ptr(approver).cast())

@@ -52,6 +52,7 @@ struct Patient {
 /// Reads the tree of `root`, repairs it (children before parents), hands on outcomes that never arrived, and writes all
 /// of that at once.
 pub(crate) async fn load(shared: &Shared, root: &AgentId, frame: Frame) -> Result<Loaded, Error> {
+    shared.journal.catch_up().await;
     let info = shared.store.info(root.clone()).await?.ok_or_else(|| Error::UnknownAgent(root.clone()))?;
     if let Some(parent) = &info.new.header.parent_session {
         let top = &info.new.root;
@@ -83,7 +84,7 @@ pub(crate) async fn load(shared: &Shared, root: &AgentId, frame: Frame) -> Resul
     facts.extend(shared, deliver(shared, &facts.tree, &mut patients));
     facts.extend(shared, end_births(&facts.tree, &patients, &unreadable));
     let batches = patients.iter().filter_map(Patient::batch).chain(facts.batch(root)).collect();
-    let commit = Commit { lease: Some(shared.lease), batches };
+    let commit = Commit { lease: Some(shared.lease), batches, ..Commit::default() };
     if !commit.batches.is_empty() {
         shared.store.commit(commit).await?;
     }
@@ -169,6 +170,7 @@ where
 
 /// A stored agent and what the store says of it.
 pub(crate) async fn read_back(shared: &Shared, id: &AgentId, spec: Arc<Spec>) -> Result<Stored, Error> {
+    shared.journal.catch_up().await;
     let info = shared.store.info(id.clone()).await?.ok_or_else(|| Error::UnknownAgent(id.clone()))?;
     Ok(Stored { agent: read(shared, id, spec).await?, info })
 }

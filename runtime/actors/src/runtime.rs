@@ -103,6 +103,7 @@ impl Runtime {
         let fork = match self.agent(id) {
             Ok(handle) => handle.prefix(boundary).await?,
             Err(_) => {
+                self.shared.journal.catch_up().await;
                 let is_stored = !id.is_tree_log() && self.shared.store.info(id.clone()).await?.is_some();
                 if !is_stored {
                     return Err(Error::UnknownAgent(id.clone()));
@@ -182,6 +183,7 @@ impl Runtime {
 
     /// Stored agents that match, live or not, the newest first.
     pub async fn agents(&self, filter: SessionFilter) -> Result<Vec<SessionInfo>, Error> {
+        self.shared.journal.catch_up().await;
         Ok(self.shared.store.list(filter).await?)
     }
 

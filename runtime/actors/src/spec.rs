@@ -8,6 +8,7 @@ use impresario_kernel::{Access, Budget, RestartPolicy};
 use impresario_seams::{Approver, Hook};
 use serde_json::{Map, Value};
 
+use crate::durability::Durability;
 use crate::output::OutputSchema;
 
 /// An [`Approver`] that is shared.
@@ -51,6 +52,8 @@ pub struct AgentSpec {
     pub budget: Option<Budget>,
     /// Who answers questions about its calls and those of its descendants; `None` is who answers the runtime's.
     pub approver: Option<Answerer>,
+    /// What a crash may take of what it and its descendants do.
+    pub durability: Durability,
     /// Hooks of its own, asked behind the runtime's; its descendants have them too.
     pub hooks: Vec<Arc<dyn Hook>>,
 }
@@ -72,6 +75,7 @@ impl AgentSpec {
             output: None,
             budget: None,
             approver: None,
+            durability: Durability::default(),
             hooks: vec![],
         }
     }
@@ -80,6 +84,13 @@ impl AgentSpec {
     #[must_use]
     pub fn approver(mut self, approver: impl Approver) -> Self {
         self.approver = Some(Answerer(Arc::new(approver)));
+        self
+    }
+
+    /// Says what a crash may take of what it does.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
         self
     }
 

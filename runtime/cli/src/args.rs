@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use impresario::Durability;
 use impresario::kernel::Access;
 
 use crate::spend::SpendArgs;
@@ -188,6 +189,15 @@ pub(crate) struct TaskArgs {
     /// given
     #[arg(long, value_parser = parse_access, value_name = "read|write|full")]
     pub(crate) access: Option<Access>,
+    /// Wait for no disk: a crash may take the last moments of what is begun with this
+    #[arg(long)]
+    pub(crate) buffered: bool,
+}
+
+impl TaskArgs {
+    pub(crate) fn durability(&self) -> Durability {
+        if self.buffered { Durability::Buffered } else { Durability::Durable }
+    }
 }
 
 /// `spawn`

@@ -155,6 +155,7 @@ async fn run_or_tell(common: &Common, args: RunArgs, lane: Option<Lane>) -> Resu
         tools: args.tools,
         output: args.output_schema.as_deref().map(output_schema).transpose()?,
         budget,
+        durability: args.task.durability(),
         ..AgentSpec::new(&choice.provider, &choice.model, dir)
     };
     let job = Job {

@@ -19,8 +19,8 @@
 //! ```
 
 pub use impresario_actors::{
-    AgentEnd, AgentHandle, AgentSpec, Answerer, Capacity, Error, FanOut, Limits, LiveLimits, OutputSchema, Price,
-    PriceTable, Receipt, Runtime, RuntimeBuilder, Seen, Settled, Subscription,
+    AgentEnd, AgentHandle, AgentSpec, Answerer, Capacity, Durability, Error, FanOut, Limits, LiveLimits, OutputSchema,
+    Price, PriceTable, Receipt, Runtime, RuntimeBuilder, Seen, Settled, Subscription,
 };
 pub use impresario_kernel as kernel;
 pub use impresario_models as models;

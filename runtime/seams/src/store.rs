@@ -67,6 +67,9 @@ pub struct Commit {
     pub lease: Option<Lease>,
     /// In order.
     pub batches: Vec<Batch>,
+    /// Whether it need not be flushed to the disk: what the end of the process keeps, and a power failure may take. A later
+    /// commit that is flushed takes it along, and never the later without the earlier.
+    pub is_buffered: bool,
 }
 
 /// Events of one session that stand or fall together.

@@ -23,7 +23,7 @@ pub(super) fn delete(writer: &mut Writer, doomed: &[AgentId]) -> Result<(), Stor
             changes.insert(id, Change::deletion(&entry, now()));
         }
     }
-    writer.write(changes.into_values().collect())?;
+    writer.write(changes.into_values().collect(), false)?;
     // No record may name what is about to go.
     writer.checkpoint()?;
     free(&writer.catalog)

@@ -77,12 +77,18 @@ impl Journal {
         &self.path
     }
 
-    /// Writes the record of a commit, to the disk.
-    pub(super) fn append(&mut self, disk: &dyn Disk, catalog: &Catalog, changes: &[Change]) -> io::Result<()> {
+    /// Writes the record of a commit, to the disk unless that can wait.
+    pub(super) fn append(
+        &mut self,
+        disk: &dyn Disk,
+        catalog: &Catalog,
+        changes: &[Change],
+        is_buffered: bool,
+    ) -> io::Result<()> {
         let record = encode(catalog, changes)?;
         self.file.seek(SeekFrom::End(0))?;
         disk.write(&mut self.file, &record)?;
-        self.file.sync_data()
+        if is_buffered { Ok(()) } else { self.file.sync_data() }
     }
 
     /// Takes the records behind `len` back.

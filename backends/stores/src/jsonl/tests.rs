@@ -55,7 +55,7 @@ fn batch(id: &str, is_new: bool, seq: u64) -> Batch {
 }
 
 async fn commit(store: &JsonlStore, batches: Vec<Batch>) -> Result<(), StoreError> {
-    store.commit(Commit { lease: None, batches }).await
+    store.commit(Commit { lease: None, batches, ..Commit::default() }).await
 }
 
 fn second() -> Vec<Batch> {

@@ -102,7 +102,7 @@ impl Writes for Writer {
         let _held = self.hold()?;
         self.fence(commit.lease)?;
         let changes = plan(&self.catalog, &commit.batches)?;
-        self.write(changes)
+        self.write(changes, commit.is_buffered)
     }
 
     fn delete(&mut self, lease: Option<Lease>, doomed: &[AgentId]) -> Result<(), StoreError> {
@@ -192,13 +192,13 @@ impl Writer {
         }
     }
 
-    /// All or nothing.
-    pub(super) fn write(&mut self, changes: Vec<Change>) -> Result<(), StoreError> {
+    /// All or nothing; to the disk unless that can wait.
+    pub(super) fn write(&mut self, changes: Vec<Change>, is_buffered: bool) -> Result<(), StoreError> {
         if changes.is_empty() {
             return Ok(());
         }
         let before = self.journal.len().map_err(|error| self.catalog.io("reading", self.journal.path(), &error))?;
-        if let Err(error) = self.journal.append(&*self.disk, &self.catalog, &changes) {
+        if let Err(error) = self.journal.append(&*self.disk, &self.catalog, &changes, is_buffered) {
             let failed = self.catalog.io("writing", self.journal.path(), &error);
             self.record_left = Some(before);
             let taken_back = self.take_back();

@@ -17,7 +17,7 @@ const PAGE: usize = 512;
 const COLUMNS: &str = "id, header, root, path, label, fork_session, fork_until, head, len, updated_at";
 
 pub(super) fn info(shared: &Shared, connection: &Connection, id: &AgentId) -> Result<Option<SessionInfo>, StoreError> {
-    let sql = format!("SELECT {COLUMNS} FROM sessions WHERE id = ?1{}", shared.is_visible());
+    let sql = format!("SELECT {COLUMNS} FROM {} WHERE id = ?1{}", shared.sessions(), shared.is_visible());
     let row = connection.prepare_cached(&sql).and_then(|mut select| select.query_row([id.as_str()], raw).optional());
     row.map_err(|error| shared.error("reading", &error))?.map(session_info).transpose()
 }
@@ -31,7 +31,7 @@ pub(super) fn list(
     // through all sessions in their order instead.
     let is_narrow = filter.root.is_some() || filter.parent.is_some() || filter.id_prefix.is_some();
     let not_tree = if is_narrow { "+is_tree = 0" } else { "is_tree = 0" };
-    let mut sql = format!("SELECT {COLUMNS} FROM sessions WHERE {not_tree}{}", shared.is_visible());
+    let mut sql = format!("SELECT {COLUMNS} FROM {} WHERE {not_tree}{}", shared.sessions(), shared.is_visible());
     let mut values: Vec<String> = vec![];
     let mut equals = |column: &str, value: Option<String>| {
         if let Some(value) = value {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use impresario_seams::StoreError;
 use rusqlite::{Connection, TransactionBehavior};
 
+use super::checkpoint::PAGES_MAX;
 use super::sqlite_error;
 use crate::file::{io_error, restrict};
 
@@ -12,10 +13,14 @@ use crate::file::{io_error, restrict};
 const APPLICATION_ID: i64 = 0x696d_7072;
 
 /// The version of the tables below.
-pub(super) const VERSION: i64 = 2;
+pub(super) const VERSION: i64 = 3;
+
+/// What the writer keeps of the file in memory, in KiB.
+const CACHE_KIB: i64 = 16 * 1_024;
 
 /// What makes tables of each version into those of the next.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = [
+    "
     ALTER TABLE sessions ADD COLUMN deleted_at INTEGER;
     CREATE INDEX sessions_fork ON sessions (fork_session) WHERE fork_session IS NOT NULL;
     CREATE INDEX sessions_deleted ON sessions (deleted_at) WHERE deleted_at IS NOT NULL;
@@ -23,7 +28,16 @@ const MIGRATIONS: [&str; 1] = ["
         name TEXT NOT NULL, owner TEXT NOT NULL, PRIMARY KEY (owner, name)
     ) WITHOUT ROWID;
     CREATE INDEX artifact_owners_name ON artifact_owners (name);
-"];
+",
+    "
+    CREATE TABLE heads (session INTEGER PRIMARY KEY, head TEXT NOT NULL, len INTEGER NOT NULL, updated_at INTEGER NOT NULL);
+    INSERT INTO heads SELECT key, head, len, updated_at FROM sessions;
+    ALTER TABLE sessions DROP COLUMN head;
+    ALTER TABLE sessions DROP COLUMN len;
+    ALTER TABLE sessions DROP COLUMN updated_at;
+    CREATE TABLE snapshots (session INTEGER PRIMARY KEY, until INTEGER NOT NULL, bytes BLOB NOT NULL);
+",
+];
 
 const TABLES: &str = "
     CREATE TABLE sessions (
@@ -37,10 +51,7 @@ const TABLES: &str = "
         header TEXT NOT NULL,
         fork_session TEXT,
         fork_until INTEGER,
-        head TEXT NOT NULL,
-        len INTEGER NOT NULL,
         created_at INTEGER NOT NULL,
-        updated_at INTEGER NOT NULL,
         is_tree INTEGER NOT NULL,
         deleted_at INTEGER
     );
@@ -49,6 +60,10 @@ const TABLES: &str = "
     CREATE INDEX sessions_parent ON sessions (parent);
     CREATE INDEX sessions_fork ON sessions (fork_session) WHERE fork_session IS NOT NULL;
     CREATE INDEX sessions_deleted ON sessions (deleted_at) WHERE deleted_at IS NOT NULL;
+    -- What changes with each commit, apart from what never does: many of these are in a page.
+    CREATE TABLE heads (session INTEGER PRIMARY KEY, head TEXT NOT NULL, len INTEGER NOT NULL, updated_at INTEGER NOT NULL);
+    -- Caches: without them a session is read from its beginning.
+    CREATE TABLE snapshots (session INTEGER PRIMARY KEY, until INTEGER NOT NULL, bytes BLOB NOT NULL);
     CREATE TABLE events (
         session INTEGER NOT NULL REFERENCES sessions (key),
         seq INTEGER NOT NULL,
@@ -73,6 +88,8 @@ pub(super) fn prepare(connection: &mut Connection, path: &Path) -> Result<i64, S
     let version = check(connection, path)?;
     connection.pragma_update(None, "journal_mode", "wal").map_err(fail)?;
     connection.pragma_update(None, "synchronous", "full").map_err(fail)?;
+    connection.pragma_update(None, "wal_autocheckpoint", PAGES_MAX).map_err(fail)?;
+    connection.pragma_update(None, "cache_size", -CACHE_KIB).map_err(fail)?;
     Ok(version)
 }
 

@@ -1,40 +1,150 @@
 //! The writer: one thread, one transaction a commit.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use impresario_kernel::{AgentId, Event, Seq, wire};
-use impresario_seams::{Batch, Commit, Lease, NewSession, StoreError};
+use impresario_seams::{Batch, Commit, Head, Lease, NewSession, StoreError};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
 use super::Shared;
+use super::checkpoint::Checkpoints;
 use crate::artifact::content_name;
 use crate::writer::Writes;
 
+/// How many sessions' places are remembered.
+const KNOWN_MAX: usize = 16_384;
+
 /// The writing connection.
 pub(super) struct Connected {
-    pub(super) connection: Connection,
-    pub(super) shared: Arc<Shared>,
+    connection: Connection,
+    shared: Arc<Shared>,
+    known: Known,
+    checkpoints: Checkpoints,
+    /// Whether commits are flushed to the disk.
+    flushes: bool,
+}
+
+impl Connected {
+    pub(super) fn new(connection: Connection, shared: Arc<Shared>) -> Result<Self, StoreError> {
+        let checkpoints = Checkpoints::start(&shared.path)?;
+        Ok(Self { connection, shared, known: Known::default(), checkpoints, flushes: true })
+    }
+
+    /// With a flush for each commit, or without: then a flushed one that comes later takes it along.
+    fn flush(&mut self, flushes: bool) -> Result<(), StoreError> {
+        if self.flushes != flushes {
+            let level = if flushes { "full" } else { "normal" };
+            let set = self.connection.pragma_update(None, "synchronous", level);
+            set.map_err(|error| self.shared.error("writing", &error))?;
+            self.flushes = flushes;
+        }
+        Ok(())
+    }
+
+    fn transact(&mut self, commit: &Commit, encoded: &[Vec<String>]) -> Result<(), StoreError> {
+        let shared = Arc::clone(&self.shared);
+        let fail = |error: rusqlite::Error| shared.error("writing", &error);
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;
+        fence(&shared, &transaction, commit.lease)?;
+        self.known.refresh(&transaction).map_err(fail)?;
+        let mut open: BTreeMap<&AgentId, Open<'_>> = BTreeMap::new();
+        for (batch, lines) in commit.batches.iter().zip(encoded) {
+            let known = open.get(&batch.session).map(|open| open.place).or_else(|| self.known.get(batch));
+            let place = known.map_or_else(|| session(&shared, &transaction, batch), Ok)?;
+            let place = append(&shared, &transaction, batch, lines, place)?;
+            let updated = batch.events.last().map(|event| event.time.0 as i64);
+            let before = open.insert(&batch.session, Open { place, head: &batch.head, updated });
+            if let (Some(before), Some(open)) = (before, open.get_mut(&batch.session)) {
+                open.updated = open.updated.or(before.updated);
+            }
+        }
+        for open in open.values() {
+            open.write(&transaction).map_err(fail)?;
+        }
+        transaction.commit().map_err(fail)?;
+        self.known.extend(open.into_iter().map(|(id, open)| (id.clone(), open.place)));
+        Ok(())
+    }
+}
+
+/// The row of a session, and how many events it has.
+#[derive(Clone, Copy)]
+struct Place {
+    key: i64,
+    len: Seq,
+}
+
+/// A session that a commit writes to.
+struct Open<'a> {
+    place: Place,
+    head: &'a Head,
+    updated: Option<i64>,
+}
+
+impl Open<'_> {
+    fn write(&self, transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
+        let head =
+            serde_json::to_string(self.head).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        transaction
+            .prepare_cached(
+                "UPDATE heads SET head = ?2, len = ?3, updated_at = coalesce(?4, updated_at) WHERE session = ?1",
+            )?
+            .execute(params![self.place.key, head, self.place.len.0 as i64, self.updated])?;
+        Ok(())
+    }
+}
+
+/// Where the sessions are that this connection has written to: spares looking them up as long as nobody else writes.
+#[derive(Default)]
+struct Known {
+    places: HashMap<AgentId, Place>,
+    /// What sqlite says of the last change that somebody else made.
+    version: i64,
+}
+
+impl Known {
+    /// Forgets everything when somebody else has written.
+    fn refresh(&mut self, transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
+        let version = transaction.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
+        if version != self.version || self.places.len() > KNOWN_MAX {
+            self.places.clear();
+        }
+        self.version = version;
+        Ok(())
+    }
+
+    /// What begins is looked up: it may be there and have begun in another way.
+    fn get(&self, batch: &Batch) -> Option<Place> {
+        if batch.create.is_some() { None } else { self.places.get(&batch.session).copied() }
+    }
+
+    fn extend(&mut self, places: impl Iterator<Item = (AgentId, Place)>) {
+        self.places.extend(places);
+    }
+
+    fn clear(&mut self) {
+        self.places.clear();
+    }
 }
 
 impl Writes for Connected {
     fn commit(&mut self, commit: &Commit) -> Result<(), StoreError> {
         // Encoded before the transaction opens, so that it is as short as it can be.
-        let mut encoded = Vec::with_capacity(commit.batches.len());
-        for batch in &commit.batches {
-            encoded.push(encode(batch)?);
+        let encoded = commit.batches.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
+        self.flush(!commit.is_buffered)?;
+        let written = self.transact(commit, &encoded);
+        if written.is_err() {
+            self.known.clear();
         }
-        let shared = Arc::clone(&self.shared);
-        let fail = |error: rusqlite::Error| shared.error("writing", &error);
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;
-        fence(&shared, &transaction, commit.lease)?;
-        for (batch, lines) in commit.batches.iter().zip(&encoded) {
-            append(&shared, &transaction, batch, lines)?;
-        }
-        transaction.commit().map_err(fail)
+        self.checkpoints.wrote(encoded.iter().flatten().map(String::len).sum());
+        written
     }
 
     fn delete(&mut self, lease: Option<Lease>, doomed: &[AgentId]) -> Result<(), StoreError> {
+        self.known.clear();
+        self.flush(true)?;
         let shared = Arc::clone(&self.shared);
         let fail = |error: rusqlite::Error| shared.error("deleting", &error);
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;
@@ -50,6 +160,7 @@ impl Writes for Connected {
 
     fn artifact(&mut self, owner: &AgentId, bytes: &[u8]) -> Result<String, StoreError> {
         let name = content_name(bytes);
+        self.flush(true)?;
         let shared = Arc::clone(&self.shared);
         let fail = |error: rusqlite::Error| shared.error("writing an artifact", &error);
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;
@@ -62,6 +173,7 @@ impl Writes for Connected {
     }
 
     fn lease(&mut self) -> Result<Lease, StoreError> {
+        self.flush(true)?;
         let taken = self.connection.execute(
             "INSERT INTO runtimes (pid, started) VALUES (?1, ?2)",
             params![std::process::id(), now_ms() / 1000],
@@ -75,7 +187,9 @@ impl Writes for Connected {
 /// Refuses to write when somebody has taken a lease behind this one.
 fn fence(shared: &Shared, transaction: &Transaction<'_>, lease: Option<Lease>) -> Result<(), StoreError> {
     let Some(Lease { epoch }) = lease else { return Ok(()) };
-    let newest = transaction.query_row("SELECT max(epoch) FROM runtimes", [], |row| row.get::<_, Option<i64>>(0));
+    let newest = transaction
+        .prepare_cached("SELECT max(epoch) FROM runtimes")
+        .and_then(|mut select| select.query_row([], |row| row.get::<_, Option<i64>>(0)));
     let newest = newest.map_err(|error| shared.error("writing", &error))?;
     match newest {
         Some(newest) if newest.unsigned_abs() > epoch => Err(StoreError::Fenced { location: shared.location() }),
@@ -96,7 +210,9 @@ fn free(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
             return Ok(());
         }
         for (key, id) in unused {
-            transaction.prepare_cached("DELETE FROM events WHERE session = ?1")?.execute([key])?;
+            for table in ["events", "heads", "snapshots"] {
+                transaction.prepare_cached(&format!("DELETE FROM {table} WHERE session = ?1"))?.execute([key])?;
+            }
             transaction.prepare_cached("DELETE FROM sessions WHERE key = ?1")?.execute([key])?;
             transaction
                 .prepare_cached(
@@ -124,9 +240,16 @@ fn encode(batch: &Batch) -> Result<Vec<String>, StoreError> {
     batch.events.iter().map(encode).collect()
 }
 
-fn append(shared: &Shared, transaction: &Transaction<'_>, batch: &Batch, lines: &[String]) -> Result<(), StoreError> {
+/// Writes the rows of a batch; where its session ends then.
+fn append(
+    shared: &Shared,
+    transaction: &Transaction<'_>,
+    batch: &Batch,
+    lines: &[String],
+    place: Place,
+) -> Result<Place, StoreError> {
     let fail = |error: rusqlite::Error| shared.error("writing", &error);
-    let (key, stored) = session(shared, transaction, batch)?;
+    let Place { key, len: stored } = place;
     let mut insert = transaction
         .prepare_cached("INSERT INTO events (session, seq, next, line) VALUES (?1, ?2, ?3, ?4)")
         .map_err(fail)?;
@@ -142,13 +265,7 @@ fn append(shared: &Shared, transaction: &Transaction<'_>, batch: &Batch, lines: 
         len = event.next_seq();
         insert.execute(params![key, at.0 as i64, len.0 as i64, line]).map_err(fail)?;
     }
-    let head = serde_json::to_string(&batch.head).map_err(|error| damaged(&batch.session, &error))?;
-    let updated = batch.events.last().map(|event| event.time.0 as i64);
-    transaction
-        .prepare_cached("UPDATE sessions SET head = ?2, len = ?3, updated_at = coalesce(?4, updated_at) WHERE key = ?1")
-        .and_then(|mut update| update.execute(params![key, head, len.0 as i64, updated]))
-        .map_err(fail)?;
-    Ok(())
+    Ok(Place { key, len })
 }
 
 fn is_same(transaction: &Transaction<'_>, key: i64, at: Seq, line: &str) -> Result<bool, rusqlite::Error> {
@@ -165,11 +282,14 @@ fn is_there(transaction: &Transaction<'_>, id: &AgentId) -> Result<bool, rusqlit
 }
 
 /// The row of a session and its length; makes the session when the batch says how it begins.
-fn session(shared: &Shared, transaction: &Transaction<'_>, batch: &Batch) -> Result<(i64, Seq), StoreError> {
+fn session(shared: &Shared, transaction: &Transaction<'_>, batch: &Batch) -> Result<Place, StoreError> {
     let fail = |error: rusqlite::Error| shared.error("writing", &error);
     let id = batch.session.as_str();
     let known = transaction
-        .prepare_cached("SELECT key, len, header, fork_session, fork_until, deleted_at FROM sessions WHERE id = ?1")
+        .prepare_cached(
+            "SELECT key, len, header, fork_session, fork_until, deleted_at FROM sessions \
+                         JOIN heads ON session = key WHERE id = ?1",
+        )
         .and_then(|mut select| {
             let row = select.query_row([id], |row| {
                 let fork: (Option<String>, Option<i64>) = (row.get(3)?, row.get(4)?);
@@ -187,9 +307,9 @@ fn session(shared: &Shared, transaction: &Transaction<'_>, batch: &Batch) -> Res
             if !same {
                 return damaged("it exists already and began in another way".into());
             }
-            Ok((key, Seq(len.unsigned_abs())))
+            Ok(Place { key, len: Seq(len.unsigned_abs()) })
         }
-        (Some((key, len, ..)), None) => Ok((key, Seq(len.unsigned_abs()))),
+        (Some((key, len, ..)), None) => Ok(Place { key, len: Seq(len.unsigned_abs()) }),
         (None, Some(new)) => match new.fork.as_ref() {
             Some(fork) if !is_there(transaction, &fork.session).map_err(fail)? => {
                 damaged(format!("it is a fork of {}, which is not there", fork.session))
@@ -205,14 +325,14 @@ fn create(
     batch: &Batch,
     new: &NewSession,
     header: &str,
-) -> Result<(i64, Seq), rusqlite::Error> {
+) -> Result<Place, rusqlite::Error> {
     let (fork_session, fork_until) = fork_columns(new);
     let len = fork_until.unwrap_or(0);
     let (id, created) = (&new.header.id, new.header.created_at.0 as i64);
     transaction
         .prepare_cached(
-            "INSERT INTO sessions (id, root, parent, path, label, dir, header, fork_session, fork_until, head, len, \
-             created_at, updated_at, is_tree) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,'{}',?10,?11,?11,?12)",
+            "INSERT INTO sessions (id, root, parent, path, label, dir, header, fork_session, fork_until, created_at, \
+             is_tree) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)",
         )?
         .execute(params![
             batch.session.as_str(),
@@ -224,11 +344,12 @@ fn create(
             header,
             fork_session,
             fork_until,
-            len,
             created,
             id.is_tree_log(),
         ])?;
-    Ok((transaction.last_insert_rowid(), Seq(len.unsigned_abs())))
+    let key = transaction.last_insert_rowid();
+    transaction.prepare_cached("INSERT INTO heads VALUES (?1, '{}', ?2, ?3)")?.execute([key, len, created])?;
+    Ok(Place { key, len: Seq(len.unsigned_abs()) })
 }
 
 fn header_text(new: &NewSession) -> Result<String, StoreError> {

@@ -34,7 +34,7 @@ impl AgentState {
     /// Hands events to the journal.
     pub(super) fn submit(&mut self, events: Vec<Arc<Event>>) {
         let batch = Batch { session: self.id.clone(), create: None, events, head: self.head() };
-        self.shared.journal.append(batch);
+        self.shared.append(batch, self.profile.durability);
     }
 
     pub(super) fn head(&self) -> Head {

@@ -59,6 +59,7 @@ impl SupervisorState {
 /// Deletes the whole tree of a root.
 async fn take_out(shared: &Shared, root: &AgentId) -> Result<Vec<AgentId>, Error> {
     let unknown = || Error::UnknownAgent(root.clone());
+    shared.journal.catch_up().await;
     let info = shared.store.info(root.clone()).await?.filter(|_| !root.is_tree_log()).ok_or_else(unknown)?;
     if let Some(parent) = &info.new.header.parent_session {
         let top = &info.new.root;

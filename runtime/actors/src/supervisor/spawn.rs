@@ -208,7 +208,7 @@ impl SupervisorState {
         self.start_actor(id, Arc::clone(profile), agent, start);
         // Behind the actor's start, so that it hears when this is durable.
         let batch = Batch { session: id.clone(), create, events, head };
-        self.shared.journal.append(batch);
+        self.shared.append(batch, profile.durability);
     }
 
     /// Starts the actor of an agent that is not live.

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use super::Wait;
 use crate::delegation::Settled;
+use crate::durability::Durability;
 use crate::error::Error;
 use crate::halts::Halt;
 use crate::profile::Profile;
@@ -25,6 +26,8 @@ pub(crate) struct TreeState {
     /// Where the next fact of the tree log goes.
     pub(super) next: Seq,
     pub(super) durable: Seq,
+    /// What a crash may take of it.
+    durability: Durability,
     pub(super) admission: Admission,
     pub(super) agents: BTreeMap<AgentId, Entry>,
     /// Children whose outcome answers a call of their parent.
@@ -128,6 +131,7 @@ impl TreeState {
             panics: HashMap::new(),
             next,
             durable: next,
+            durability: shared.roots().get(tree.root()).map(|profile| profile.durability).unwrap_or_default(),
             admission: Admission::new(shared.live_limits(tree.root()).running_max.unwrap_or(shared.limits.running_max)),
             tree,
             agents: BTreeMap::new(),
@@ -156,7 +160,7 @@ impl TreeState {
         self.next = event.next_seq();
         let session = self.tree.root().tree_log();
         let batch = Batch { session, create, events: vec![Arc::new(event)], head: Head::default() };
-        shared.journal.append(batch);
+        shared.append(batch, self.durability);
     }
 
     /// Adds an agent; a live one is busy until it says otherwise.

@@ -146,6 +146,7 @@ impl SupervisorState {
         }
         let (shared, myself, id) = (Arc::clone(&self.shared), self.myself.clone(), agent.clone());
         let reader = tokio::spawn(async move {
+            shared.journal.catch_up().await;
             let info = patiently(|| async { Ok(shared.store.info(id.clone()).await?) }).await;
             let unknown = || Error::UnknownAgent(id.clone());
             let root = info.and_then(|info| info.filter(|_| !id.is_tree_log()).ok_or_else(unknown));

@@ -113,7 +113,8 @@ impl Importer {
             return Ok(None);
         }
         let batch = Batch { session: id, create: Some(Arc::new(create)), events, head };
-        let commit = Commit { lease: Some(self.lease), batches: tree.into_iter().chain([batch]).collect() };
+        let commit =
+            Commit { lease: Some(self.lease), batches: tree.into_iter().chain([batch]).collect(), ..Commit::default() };
         match self.store.commit(commit).await {
             Ok(()) => self.new += 1,
             Err(error @ (StoreError::Diverged { .. } | StoreError::Damaged { .. })) => {
