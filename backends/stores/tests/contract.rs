@@ -351,56 +351,6 @@ async fn a_process_that_hangs_is_taken_over_from() {
     assert!(matches!(third.lease().await, Err(StoreError::Locked { .. })));
 }
 
-/// A writer that always believes it is the only one: it takes over when it was fenced, and tries again. What it was told
-/// that it has written.
-async fn writes_whoever_else_does(store: SqliteStore, name: &'static str, attempts: u64) -> Vec<String> {
-    let mut lease = store.take_over().await.unwrap();
-    let (mut at, mut written) = (store.info("both".into()).await.unwrap().unwrap().len, vec![]);
-    for n in 0..attempts {
-        let text = format!("{name}-{n}");
-        let fact = Fact::InboxWoken(InboxWoken { message: text.as_str().into() });
-        let event = Arc::new(Event::new(at, Millis(n), fact));
-        match commit_under(&store, lease, vec![batch("both", None, vec![event])]).await {
-            Ok(()) => {
-                written.push(text);
-                at = Seq(at.0 + 1);
-            }
-            Err(StoreError::Fenced { .. }) => {
-                lease = store.take_over().await.unwrap();
-                at = store.info("both".into()).await.unwrap().unwrap().len;
-            }
-            // The other one has written between the lease and the look.
-            Err(StoreError::Diverged { stored, .. }) => at = stored,
-            Err(error) => panic!("{error}"),
-        }
-    }
-    written
-}
-
-/// `ATTEMPTS=10000 cargo test -p impresario-stores two_writers` tries as often as one likes.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_writers_that_take_over_from_each_other_leave_no_gap_and_write_nothing_twice() {
-    let attempts = std::env::var("ATTEMPTS").ok().and_then(|n| n.parse().ok()).unwrap_or(600);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("store.sqlite");
-    let store = SqliteStore::open(&path).unwrap();
-    commit(&store, vec![begin("both", vec![])]).await.unwrap();
-    let open = || SqliteStore::open(&path).unwrap();
-    let one = tokio::spawn(writes_whoever_else_does(open(), "one", attempts / 2));
-    let two = tokio::spawn(writes_whoever_else_does(open(), "two", attempts / 2));
-    let (one, two) = (one.await.unwrap(), two.await.unwrap());
-    let log = read(&store, "both", 0).await;
-    let message = |event: &Arc<Event>| match &event.fact {
-        Fact::InboxWoken(woken) => woken.message.to_string(),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(log.iter().map(|event| event.seq.0).collect::<Vec<_>>(), (0..log.len() as u64).collect::<Vec<_>>());
-    let (mut told, mut stored) = ([one, two].concat(), log.iter().map(message).collect::<Vec<_>>());
-    told.sort();
-    stored.sort();
-    assert_eq!(told, stored, "whoever was told so has written, and nobody else");
-}
-
 #[tokio::test]
 async fn a_process_that_hangs_in_a_transaction_is_named_and_nothing_hangs() {
     let folder = tempfile::tempdir().unwrap();
