@@ -3,7 +3,7 @@
 //! One thread owns the writing connection and makes each commit one transaction with one flush (WAL, synchronous
 //! full). Readers use connections of their own, page by page, and never hold the writer up.
 
-mod checkpoint;
+mod copier;
 mod read;
 mod schema;
 mod write;

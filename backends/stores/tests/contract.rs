@@ -375,7 +375,7 @@ fn make_old(path: &std::path::Path, version: i64) {
                   ALTER TABLE sessions ADD COLUMN updated_at INTEGER NOT NULL DEFAULT 0; \
                   UPDATE sessions SET (head, len, updated_at) = \
                       (SELECT heads.head, heads.len, heads.updated_at FROM heads WHERE session = key); \
-                  DROP TABLE heads; DROP TABLE snapshots; PRAGMA user_version = 2;";
+                  DROP TABLE heads; DROP TABLE checkpoints; PRAGMA user_version = 2;";
     let first = "DROP INDEX sessions_fork; DROP INDEX sessions_deleted; ALTER TABLE sessions DROP COLUMN deleted_at; \
                  DROP TABLE artifact_owners; PRAGMA user_version = 1;";
     connection.execute_batch(second).unwrap();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use imbl::{OrdSet, Vector};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::chunk::FinishReason;
@@ -30,6 +31,8 @@ pub struct Agent {
     pub(crate) surface: Surface,
     pub(crate) inbox: Inbox,
     pub(crate) turn: Turn,
+    /// Where its turns begin, those that it inherited included.
+    pub(crate) turns: Vector<Seq>,
     pub(crate) last_turn: u32,
     /// How many turns it inherited.
     pub(crate) turns_before: u32,
@@ -53,7 +56,7 @@ pub struct Agent {
 }
 
 /// The last turn that ended, until its outcome is there.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Ended {
     pub(crate) turn: u32,
     pub(crate) end: TurnEnd,
@@ -89,6 +92,7 @@ impl Agent {
             surface: Surface::default(),
             inbox: Inbox::default(),
             turn: Turn::Idle,
+            turns: Vector::new(),
             last_turn: 0,
             turns_before: 0,
             header: None,
@@ -140,7 +144,10 @@ impl Agent {
     fn apply_fact(&mut self, event: &Arc<Event>) {
         let (seq, time) = (event.seq, event.time);
         match &event.fact {
-            Fact::TurnStarted(started) => self.open_turn(started.turn, time),
+            Fact::TurnStarted(started) => {
+                self.turns.push_back(seq);
+                self.open_turn(started.turn, time);
+            }
             Fact::TurnEnded(ended) => self.close_turn(ended.turn, &ended.reason),
             Fact::StepStarted(step) => {
                 let step = step.step;

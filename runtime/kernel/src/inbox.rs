@@ -24,6 +24,11 @@ pub struct BadSplice {
 }
 
 impl Inbox {
+    /// One in which these wait.
+    pub(crate) fn of(next_turn: Vec<Arc<Message>>, next_step: Vec<Arc<Message>>) -> Self {
+        Self { next_turn: next_turn.into(), next_step: next_step.into() }
+    }
+
     /// Folds one splice in.
     pub fn apply(&mut self, splice: &InboxSpliced) -> Result<(), BadSplice> {
         let lane = match splice.target {

@@ -7,6 +7,7 @@ pub mod admission;
 pub mod agent;
 pub mod assembler;
 pub mod budget;
+pub mod checkpoint;
 pub mod chunk;
 pub mod decide;
 pub mod event;
@@ -19,6 +20,7 @@ pub mod ledger;
 pub mod log;
 pub mod message;
 pub mod outcome;
+
 pub mod spec;
 pub mod surface;
 pub mod tree;

@@ -29,14 +29,24 @@ pub struct OutOfOrder {
 }
 
 impl Log {
+    /// One of `next` events, of which only the last is at hand.
+    pub(crate) fn behind(next: Seq, last: Option<Arc<Event>>) -> Self {
+        Self { records: last.into_iter().collect(), next }
+    }
+
+    /// Where the events begin that are at hand: 0, unless it was read from a checkpoint.
+    pub fn begins_at(&self) -> Seq {
+        self.records.front().map_or(self.next, |event| event.seq)
+    }
+
     /// Where the next event goes: the number of events.
     pub fn next_seq(&self) -> Seq {
         self.next
     }
 
-    /// Whether there is none.
+    /// Whether there was never one.
     pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
+        self.next == Seq(0)
     }
 
     /// Adds the next event.
@@ -54,9 +64,9 @@ impl Log {
         self.records.iter()
     }
 
-    /// The record that covers `seq`.
+    /// The record that covers `seq`, if it is at hand.
     pub fn get(&self, seq: Seq) -> Option<&Arc<Event>> {
-        if seq >= self.next {
+        if seq >= self.next || seq < self.begins_at() {
             return None;
         }
         self.records.get(self.record_of(seq))
@@ -72,7 +82,7 @@ impl Log {
         self.last().map_or(Millis(0), |event| event.time)
     }
 
-    /// The first `until` events, shared. A run that straddles the cut is cut.
+    /// The first `until` events, shared, as far as they are at hand. A run that straddles the cut is cut.
     #[must_use]
     pub fn prefix(&self, until: Seq) -> Self {
         if until >= self.next {

@@ -198,7 +198,7 @@ impl fmt::Display for OutcomeKind {
 }
 
 /// How one turn of an agent came out, with its text so far and what it cost.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The turn.
     pub turn: u32,

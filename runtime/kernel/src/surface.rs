@@ -80,6 +80,16 @@ impl Surface {
         Ok(())
     }
 
+    /// One of these nodes.
+    pub(crate) fn of(nodes: Vec<(Seq, Option<Arc<Message>>)>) -> Self {
+        Self { nodes: nodes.into_iter().map(|(seq, message)| Node { seq, message }).collect() }
+    }
+
+    /// The nodes, in order: where each was made, and what the model sees of it.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (Seq, Option<Arc<Message>>)> {
+        self.nodes.iter().map(|node| (node.seq, node.message.clone()))
+    }
+
     /// What the model sees.
     pub fn messages(&self) -> impl Iterator<Item = &Arc<Message>> {
         self.nodes.iter().filter_map(|node| node.message.as_ref())

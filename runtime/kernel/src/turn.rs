@@ -1,5 +1,6 @@
 //! A turn: one enum whose variants hold only what is true in them.
 
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet, Vector};
@@ -59,7 +60,7 @@ pub struct Open {
 }
 
 /// A text and where it stands.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Said {
     /// The `assistant/message`.
     pub at: Seq,

@@ -54,6 +54,8 @@ struct World {
     now: Millis,
     agent: Agent,
     oracle: Oracle,
+    /// The same agent, read from a checkpoint that was made on the way.
+    twin: Option<Agent>,
     /// Every report that was ever made: any of them may come again, late.
     past: Vec<Input>,
     messages: u64,
@@ -65,14 +67,19 @@ impl World {
         let asked_at = Point::ALL.into_iter().filter(|_| dice.one_in(3)).collect();
         let spec = spec(asked_at);
         let (agent, oracle) = (Agent::new(Arc::clone(&spec)), Oracle::new());
-        let mut world = Self { dice, spec, now: Millis(1_000), agent, oracle, past: vec![], messages: 0 };
+        let mut world = Self { dice, spec, now: Millis(1_000), agent, oracle, twin: None, past: vec![], messages: 0 };
         world.tell(Input::Born { birth: birth(), descriptor: None, last_turns: None });
         world
     }
 
     fn tell(&mut self, input: Input) {
         self.now.0 += self.dice.below(50);
-        let Ok(events) = self.agent.tell(input, self.now) else { return };
+        let twin = self.twin.as_mut().map(|twin| twin.tell(input.clone(), self.now));
+        let told = self.agent.tell(input, self.now);
+        if let Some(twin) = twin {
+            assert_eq!(twin, told, "what was read from a checkpoint decides otherwise");
+        }
+        let Ok(events) = told else { return };
         events.iter().for_each(|event| self.oracle.watch(event));
         self.check();
     }
@@ -84,11 +91,24 @@ impl World {
         if self.dice.one_in(8) {
             self.check_fold();
         }
+        self.check_checkpoint();
     }
 
     fn check_fold(&self) {
         let folded = Agent::fold(Arc::clone(&self.spec), self.agent.log().iter()).expect("its own log folds");
         assert_eq!(folded, self.agent, "LOG-2: the agent is not the fold of its log");
+    }
+
+    /// What is written of an agent between turns, and read back, is the same; and it stays that.
+    fn check_checkpoint(&mut self) {
+        let Some(bytes) = self.agent.checkpoint().expect("it can be written") else { return };
+        let twin = self.twin.as_ref().map(|twin| twin.checkpoint().expect("it can be written"));
+        assert!(twin.is_none_or(|twin| twin.as_ref() == Some(&bytes)), "the twin has become another");
+        if self.dice.one_in(4) {
+            let restored = Agent::restore(Arc::clone(&self.spec), &bytes).expect("it can be read");
+            assert_eq!(restored.log().next_seq(), self.agent.log().next_seq());
+            self.twin = Some(restored);
+        }
     }
 
     fn deliver(&mut self) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use impresario_seams::StoreError;
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::checkpoint::PAGES_MAX;
+use super::copier::PAGES_MAX;
 use super::sqlite_error;
 use crate::file::{io_error, restrict};
 
@@ -35,7 +35,7 @@ const MIGRATIONS: [&str; 2] = [
     ALTER TABLE sessions DROP COLUMN head;
     ALTER TABLE sessions DROP COLUMN len;
     ALTER TABLE sessions DROP COLUMN updated_at;
-    CREATE TABLE snapshots (session INTEGER PRIMARY KEY, until INTEGER NOT NULL, bytes BLOB NOT NULL);
+    CREATE TABLE checkpoints (session INTEGER PRIMARY KEY, until INTEGER NOT NULL, bytes BLOB NOT NULL);
 ",
 ];
 
@@ -63,7 +63,7 @@ const TABLES: &str = "
     -- What changes with each commit, apart from what never does: many of these are in a page.
     CREATE TABLE heads (session INTEGER PRIMARY KEY, head TEXT NOT NULL, len INTEGER NOT NULL, updated_at INTEGER NOT NULL);
     -- Caches: without them a session is read from its beginning.
-    CREATE TABLE snapshots (session INTEGER PRIMARY KEY, until INTEGER NOT NULL, bytes BLOB NOT NULL);
+    CREATE TABLE checkpoints (session INTEGER PRIMARY KEY, until INTEGER NOT NULL, bytes BLOB NOT NULL);
     CREATE TABLE events (
         session INTEGER NOT NULL REFERENCES sessions (key),
         seq INTEGER NOT NULL,

@@ -9,7 +9,7 @@ use impresario_seams::{Batch, Commit, Head, Lease, NewSession, StoreError};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
 use super::Shared;
-use super::checkpoint::Checkpoints;
+use super::copier::Copier;
 use crate::artifact::content_name;
 use crate::writer::Writes;
 
@@ -21,15 +21,15 @@ pub(super) struct Connected {
     connection: Connection,
     shared: Arc<Shared>,
     known: Known,
-    checkpoints: Checkpoints,
+    copier: Copier,
     /// Whether commits are flushed to the disk.
     flushes: bool,
 }
 
 impl Connected {
     pub(super) fn new(connection: Connection, shared: Arc<Shared>) -> Result<Self, StoreError> {
-        let checkpoints = Checkpoints::start(&shared.path)?;
-        Ok(Self { connection, shared, known: Known::default(), checkpoints, flushes: true })
+        let copier = Copier::start(&shared.path)?;
+        Ok(Self { connection, shared, known: Known::default(), copier, flushes: true })
     }
 
     /// With a flush for each commit, or without: then a flushed one that comes later takes it along.
@@ -138,7 +138,7 @@ impl Writes for Connected {
         if written.is_err() {
             self.known.clear();
         }
-        self.checkpoints.wrote(encoded.iter().flatten().map(String::len).sum());
+        self.copier.wrote(encoded.iter().flatten().map(String::len).sum());
         written
     }
 
@@ -210,7 +210,7 @@ fn free(transaction: &Transaction<'_>) -> Result<(), rusqlite::Error> {
             return Ok(());
         }
         for (key, id) in unused {
-            for table in ["events", "heads", "snapshots"] {
+            for table in ["events", "heads", "checkpoints"] {
                 transaction.prepare_cached(&format!("DELETE FROM {table} WHERE session = ?1"))?.execute([key])?;
             }
             transaction.prepare_cached("DELETE FROM sessions WHERE key = ?1")?.execute([key])?;

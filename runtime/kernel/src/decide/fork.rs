@@ -47,6 +47,9 @@ pub enum NoFork {
     /// No call is being run.
     #[error("it runs no calls; without them there is no live boundary")]
     NotCalling,
+    /// Its log is not at hand from there on: it is to be read from the beginning.
+    #[error("its log from the beginning to event {0} is not at hand")]
+    NotAtHand(Seq),
     /// There is no such event.
     #[error("its log has {0} events")]
     Behind(Seq),
@@ -77,9 +80,10 @@ impl Agent {
                 let (agent, until) = self.fork(Arc::clone(&self.spec)).ok_or(NoFork::NotCalling)?;
                 Ok(Fork { agent, until, last_turns: None })
             }
-            Boundary::Completed => Ok(whole(self.rested(rested), None)),
-            Boundary::LastTurns(turns) => Ok(whole(self.rested(rested), Some(turns))),
+            Boundary::Completed => Ok(whole(self.rested(rested)?, None)),
+            Boundary::LastTurns(turns) => Ok(whole(self.rested(rested)?, Some(turns))),
             Boundary::At(seq) if seq > self.log.next_seq() => Err(NoFork::Behind(self.log.next_seq())),
+            Boundary::At(seq) if self.log.begins_at() > Seq(0) => Err(NoFork::NotAtHand(seq)),
             Boundary::At(seq) => {
                 let agent = self.folded(seq);
                 if agent.birth.is_none() {
@@ -94,15 +98,18 @@ impl Agent {
     }
 
     /// As it was when its last turn had ended, or before its first.
-    fn rested(&self, known: Option<&Self>) -> Self {
+    fn rested(&self, known: Option<&Self>) -> Result<Self, NoFork> {
         if self.turn.is_idle() {
-            return self.clone();
+            return Ok(self.clone());
         }
         if let Some(known) = known.filter(|known| known.turn.is_idle()) {
-            return Self { spec: Arc::clone(&self.spec), ..known.clone() };
+            return Ok(Self { spec: Arc::clone(&self.spec), ..known.clone() });
         }
-        let mut started = self.log.iter().rev().filter(|event| matches!(event.fact, Fact::TurnStarted(_)));
-        started.next().map_or_else(|| self.clone(), |event| self.folded(event.seq))
+        match self.turns.last() {
+            None => Ok(self.clone()),
+            Some(&started) if self.log.begins_at() > Seq(0) => Err(NoFork::NotAtHand(started)),
+            Some(&started) => Ok(self.folded(started)),
+        }
     }
 
     fn folded(&self, until: Seq) -> Self {
@@ -141,10 +148,9 @@ impl Agent {
 impl Draft {
     /// What came before the last so many turns is not seen any more; the log keeps it.
     pub(super) fn leave_out_all_but(&mut self, turns: u32) {
-        let is_start = |event: &&Arc<Event>| matches!(event.fact, Fact::TurnStarted(_));
         let from = match turns.checked_sub(1) {
             None => Some(self.agent.log.next_seq()),
-            Some(more) => self.agent.log.iter().rev().filter(is_start).nth(more as usize).map(|event| event.seq),
+            Some(more) => self.agent.turns.iter().rev().nth(more as usize).copied(),
         };
         let Some(from) = from else { return };
         let nodes = self.agent.surface.before(from);

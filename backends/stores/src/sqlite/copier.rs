@@ -17,12 +17,12 @@ const BYTES: usize = 8 << 20;
 pub(super) const PAGES_MAX: i64 = 16_384;
 
 /// A thread that copies when it is asked to; it ends with whoever asks.
-pub(super) struct Checkpoints {
+pub(super) struct Copier {
     requests: SyncSender<()>,
     written: usize,
 }
 
-impl Checkpoints {
+impl Copier {
     pub(super) fn start(path: &Path) -> Result<Self, StoreError> {
         let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         let (requests, waiting) = mpsc::sync_channel(1);
