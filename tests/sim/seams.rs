@@ -10,8 +10,8 @@ use futures::stream::BoxStream;
 use impresario_kernel::{Access, AgentId, Event, Failure, Overlap, Seq, ToolSchema};
 use impresario_models::scripted::{Answer, ScriptedModel, View};
 use impresario_seams::{
-    ChunkStream, Commit, Lease, Model, ModelRequest, SessionFilter, SessionInfo, Store, StoreError, Tool, ToolContext,
-    ToolError, ToolOutput,
+    Checkpoint, ChunkStream, Commit, Lease, Model, ModelRequest, SessionFilter, SessionInfo, Store, StoreError, Tool,
+    ToolContext, ToolError, ToolOutput,
 };
 use impresario_stores::MemoryStore;
 use serde_json::{Value, json};
@@ -253,6 +253,29 @@ impl Store for Unsteady {
 
     fn artifact(&self, name: String) -> BoxFuture<'static, Result<Option<Vec<u8>>, StoreError>> {
         self.store.artifact(name)
+    }
+
+    fn put_checkpoint(
+        &self,
+        lease: Option<Lease>,
+        session: AgentId,
+        mut checkpoint: Checkpoint,
+    ) -> BoxFuture<'static, Result<(), StoreError>> {
+        let mut dice = self.dice();
+        // Some are lost, some are torn, and some come late.
+        if self.fails > 0 && dice.one_in(4) {
+            let len = checkpoint.bytes.len() as u64;
+            checkpoint.bytes.truncate(dice.below(len + 1) as usize);
+        }
+        let store = Arc::clone(&self.store);
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(dice.below(100))).await;
+            store.put_checkpoint(lease, session, checkpoint).await
+        })
+    }
+
+    fn checkpoint(&self, session: AgentId) -> BoxFuture<'static, Result<Option<Checkpoint>, StoreError>> {
+        if self.fails_to_read() { Box::pin(async { Err(unread()) }) } else { self.store.checkpoint(session) }
     }
 
     fn location(&self) -> String {

@@ -272,6 +272,7 @@ fn limits(seed: u64) -> Limits {
         steps_max: 12,
         // Most trees are sent to the store again and again, whatever goes on around them.
         idle_after: (!dice.one_in(4)).then(|| Duration::from_millis(1 + dice.below(200))),
+        checkpoint_after: (!dice.one_in(4)).then(|| 1 + dice.below(60)),
         resident_max: dice.one_in(4).then(|| 1 + dice.below(6) as usize),
         ..Limits::default()
     }

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use impresario_kernel::{AgentId, Event, Seq};
-use impresario_seams::{Batch, Commit, Lease, SessionFilter, SessionInfo, Store, StoreError};
+use impresario_seams::{Batch, Checkpoint, Commit, Lease, SessionFilter, SessionInfo, Store, StoreError};
 
 use crate::{matches, within};
 
@@ -26,6 +26,7 @@ struct Session {
     info: SessionInfo,
     /// Its own events: a fork's prefix stays with its parent.
     own: Vec<Arc<Event>>,
+    checkpoint: Option<Checkpoint>,
     /// Only what was forked from it still needs it.
     is_deleted: bool,
 }
@@ -158,7 +159,7 @@ fn append(sessions: &mut BTreeMap<AgentId, Session>, batch: &Batch) {
             let len = new.fork.as_ref().map_or(Seq(0), |fork| fork.until);
             let updated_at = new.header.created_at;
             let info = SessionInfo { new: (**new).clone(), head: batch.head.clone(), len, updated_at };
-            Session { info, own: vec![], is_deleted: false }
+            Session { info, own: vec![], checkpoint: None, is_deleted: false }
         });
     }
     let Some(session) = sessions.get_mut(&batch.session) else { return };
@@ -224,6 +225,27 @@ impl Store for MemoryStore {
             .get(&name)
             .map(|artifact| artifact.bytes.clone());
         async move { Ok(found) }.boxed()
+    }
+
+    fn put_checkpoint(
+        &self,
+        lease: Option<Lease>,
+        session: AgentId,
+        checkpoint: Checkpoint,
+    ) -> BoxFuture<'static, Result<(), StoreError>> {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.fence(lease);
+        if let Some(session) = sessions.get_mut(&session).filter(|_| kept.is_ok()) {
+            session.checkpoint = Some(checkpoint);
+        }
+        async move { kept }.boxed()
+    }
+
+    fn checkpoint(&self, session: AgentId) -> BoxFuture<'static, Result<Option<Checkpoint>, StoreError>> {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let session = sessions.get(&session).filter(|session| !session.is_deleted);
+        let kept = session.and_then(|session| session.checkpoint.clone());
+        async move { Ok(kept) }.boxed()
     }
 
     fn location(&self) -> String {

@@ -16,7 +16,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use impresario_kernel::{AgentId, Event, Seq};
-use impresario_seams::{Commit, Lease, SessionFilter, SessionInfo, Store, StoreError};
+use impresario_seams::{Checkpoint, Commit, Lease, SessionFilter, SessionInfo, Store, StoreError};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 use tokio::sync::Semaphore;
 
@@ -190,6 +190,19 @@ impl Store for SqliteStore {
                 .optional();
             found.map_err(|error| shared.error("reading an artifact", &error))
         })
+    }
+
+    fn put_checkpoint(
+        &self,
+        lease: Option<Lease>,
+        session: AgentId,
+        checkpoint: Checkpoint,
+    ) -> BoxFuture<'static, Result<(), StoreError>> {
+        self.writer.ask(|reply| Request::Checkpoint(lease, session, checkpoint, reply))
+    }
+
+    fn checkpoint(&self, session: AgentId) -> BoxFuture<'static, Result<Option<Checkpoint>, StoreError>> {
+        self.shared.run(move |shared, connection| read::checkpoint(shared, connection, &session))
     }
 
     fn location(&self) -> String {

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use impresario_kernel::AgentId;
-use impresario_seams::{Commit, Lease, StoreError};
+use impresario_seams::{Checkpoint, Commit, Lease, StoreError};
 use tokio::sync::oneshot;
 
 /// What a store does on that thread.
@@ -15,6 +15,11 @@ pub(crate) trait Writes: Send + 'static {
     fn delete(&mut self, lease: Option<Lease>, doomed: &[AgentId]) -> Result<(), StoreError>;
     fn artifact(&mut self, owner: &AgentId, bytes: &[u8]) -> Result<String, StoreError>;
     fn lease(&mut self) -> Result<Lease, StoreError>;
+
+    /// A store that keeps none is as good.
+    fn checkpoint(&mut self, _: Option<Lease>, _: &AgentId, _: &Checkpoint) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Nobody can ask any more.
     fn end(&mut self) {}
@@ -26,6 +31,7 @@ pub(crate) enum Request {
     Delete(Option<Lease>, Vec<AgentId>, oneshot::Sender<Result<(), StoreError>>),
     Artifact(AgentId, Vec<u8>, oneshot::Sender<Result<String, StoreError>>),
     Lease(oneshot::Sender<Result<Lease, StoreError>>),
+    Checkpoint(Option<Lease>, AgentId, Checkpoint, oneshot::Sender<Result<(), StoreError>>),
 }
 
 /// Asks the thread; a store that is only read has none.
@@ -45,6 +51,9 @@ impl WriterHandle {
                     Request::Commit(commit, reply) => drop(reply.send(store.commit(&commit))),
                     Request::Delete(lease, doomed, reply) => drop(reply.send(store.delete(lease, &doomed))),
                     Request::Artifact(owner, bytes, reply) => drop(reply.send(store.artifact(&owner, &bytes))),
+                    Request::Checkpoint(lease, session, checkpoint, reply) => {
+                        drop(reply.send(store.checkpoint(lease, &session, &checkpoint)));
+                    }
                     Request::Lease(reply) => drop(reply.send(store.lease())),
                 }
             }

@@ -6,7 +6,7 @@ use futures::TryStreamExt;
 use impresario_kernel::chunk::{ChunkRun, RunKind};
 use impresario_kernel::event::{InboxWoken, SeedEnded, SeqRanges, SurfaceOp};
 use impresario_kernel::{AgentId, AgentPath, Event, Fact, Message, Millis, OutcomeKind, Seq, SessionHeader};
-use impresario_seams::{Batch, Commit, ForkRef, Head, Lease, NewSession, SessionFilter, Store, StoreError};
+use impresario_seams::{Batch, Checkpoint, Commit, ForkRef, Head, Lease, NewSession, SessionFilter, Store, StoreError};
 use impresario_stores::jsonl::Encoding;
 use impresario_stores::{JsonlStore, MemoryStore, SqliteStore};
 
@@ -238,6 +238,27 @@ async fn an_older_lease_deletes_nothing(store: &dyn Store) {
     assert_eq!(store.info("stays".into()).await.unwrap(), None);
 }
 
+async fn keeps_checkpoints_as_long_as_their_sessions_or_none(store: &dyn Store) {
+    commit(store, vec![begin("long", vec![mark(0)])]).await.unwrap();
+    assert_eq!(store.checkpoint("long".into()).await.unwrap(), None);
+    let first = Checkpoint { until: Seq(1), bytes: b"first".into() };
+    let second = Checkpoint { until: Seq(1), bytes: b"second".into() };
+    store.put_checkpoint(None, "long".into(), first).await.unwrap();
+    store.put_checkpoint(None, "long".into(), second.clone()).await.unwrap();
+    let kept = store.checkpoint("long".into()).await.unwrap();
+    assert!(kept.as_ref().is_none_or(|kept| *kept == second), "{kept:?}");
+    store.put_checkpoint(None, "nobody".into(), second.clone()).await.unwrap();
+    assert_eq!(store.checkpoint("nobody".into()).await.unwrap(), None);
+    let old = store.lease().await.unwrap();
+    store.take_over().await.unwrap();
+    let third = Checkpoint { until: Seq(1), bytes: b"third".into() };
+    let fenced = store.put_checkpoint(Some(old), "long".into(), third).await;
+    assert!(matches!(fenced, Ok(()) | Err(StoreError::Fenced { .. })), "{fenced:?}");
+    assert_eq!(store.checkpoint("long".into()).await.unwrap(), kept, "who was fenced keeps nothing");
+    store.delete(None, vec!["long".into()]).await.unwrap();
+    assert_eq!(store.checkpoint("long".into()).await.unwrap(), None);
+}
+
 async fn keeps_the_contract(store: &dyn Store) {
     an_older_lease_writes_nothing(store).await;
     reads_back_what_was_written(store).await;
@@ -250,6 +271,7 @@ async fn keeps_the_contract(store: &dyn Store) {
     lists_what_is_asked_for(store).await;
     keeps_the_newest_head(store).await;
     keeps_artifacts_by_content(store).await;
+    keeps_checkpoints_as_long_as_their_sessions_or_none(store).await;
     deletes_and_breaks_no_fork(store).await;
     an_older_lease_deletes_nothing(store).await;
 }

@@ -24,6 +24,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::checkpoints;
 use crate::delegation::{self, Settled};
 use crate::error::Error;
 use crate::pipeline;
@@ -119,6 +120,8 @@ pub(crate) struct AgentState {
     id: AgentId,
     profile: Arc<Profile>,
     agent: Agent,
+    /// How many events its last checkpoint stands for.
+    kept: Seq,
     /// As it was before its open turn: what forks go on from. It shares nearly everything.
     rested: Option<Agent>,
     durable: Seq,
@@ -175,11 +178,15 @@ impl Actor for AgentActor {
     type Arguments = AgentInit;
 
     async fn pre_start(&self, _: ActorRef<Self::Msg>, init: AgentInit) -> Result<Self::State, ActorProcessingErr> {
+        // Who is read back is written down soon if all of its log had to be read; who is born shares what it has inherited.
+        let is_born = init.durable == Seq(0);
+        let kept = if is_born { init.agent.log().next_seq() } else { init.agent.log().begins_at() };
         Ok(AgentState {
             shared: init.shared,
             id: init.id,
             profile: init.profile,
             agent: init.agent,
+            kept,
             rested: None,
             durable: init.durable,
             title: init.title,
@@ -413,6 +420,10 @@ impl AgentState {
             let outcome = self.agent.outcome().cloned();
             // Whoever waits may have left.
             self.idle_waiters.drain(..).for_each(|waiter| drop(waiter.send(outcome.clone())));
+            if checkpoints::is_due(&self.shared, self.kept, self.durable) {
+                self.kept = self.durable;
+                checkpoints::keep(&self.shared, &self.id, self.agent.clone());
+            }
         }
         let report = at_rest.then_some(self.handled);
         // What is left is to be written: until that is said, what it was sent says that it is not at rest any more.

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use impresario_seams::{Approver, Hook, Model, Store, Subagents, Tool, Workspaces};
 
+use tokio_util::task::TaskTracker;
+
 use crate::address::Address;
 use crate::chance::Chance;
 use crate::delegation;
@@ -172,6 +174,7 @@ impl RuntimeBuilder {
             live_limits: Mutex::default(),
             halts: Arc::default(),
             feed: Feed::new(),
+            keeping: TaskTracker::new(),
             chance: Chance::new(self.seed),
         })
         .await

@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use futures::{Stream, TryStreamExt};
 use impresario_kernel::event::QueueRule;
-use impresario_kernel::{AgentId, Boundary, Cause, Event, Fork, Lane, Message, MessageId, Outcome, Seq};
+use impresario_kernel::{
+    AgentId, Boundary, Cause, Event, Fork, Lane, Message, MessageId, NoFork, Outcome, RequestHeader, Seq, Spec,
+};
 use tokio::sync::oneshot;
 
 use crate::agent::{AgentMessage, Delivery};
 use crate::error::Error;
 use crate::follow::follow;
+use crate::recovery;
 use crate::router::Presence;
 use crate::runtime::{plant, wake};
 use crate::shared::Shared;
@@ -132,6 +135,12 @@ impl AgentHandle {
     /// What a fork goes on from.
     pub(crate) async fn prefix(&self, boundary: Boundary) -> Result<Fork, Error> {
         let fork = self.ask(|reply| AgentMessage::Fork { boundary, reply }).await?;
+        if matches!(fork, Err(NoFork::NotAtHand(_))) {
+            // The fork gets the settings of its own.
+            let any = Arc::new(Spec::new(RequestHeader::new("any", "any")));
+            self.shared.journal.catch_up().await;
+            return recovery::fork_stored(&self.shared, &self.id, any, boundary).await;
+        }
         fork.map_err(|no| Error::Refused(format!("{} cannot be forked there: {no}", self.id)))
     }
 

@@ -5,6 +5,7 @@ mod agent;
 mod builder;
 mod capacity;
 mod chance;
+mod checkpoints;
 mod delegation;
 mod durability;
 mod error;

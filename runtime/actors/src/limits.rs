@@ -42,6 +42,9 @@ pub struct Limits {
     /// How many agents stay in memory; above that those go to the store that have rested longest. Agents with something to
     /// do always stay. `None` is all.
     pub resident_max: Option<usize>,
+    /// By how many events a log grows before what it makes of the agent is written down, so that it need not be read from
+    /// the beginning; a long one by an eighth of itself. `None` is never.
+    pub checkpoint_after: Option<u64>,
 }
 
 impl Default for Limits {
@@ -62,6 +65,7 @@ impl Default for Limits {
             message_bytes_max: 16 * 1024 * 1024,
             idle_after: Some(Duration::from_secs(300)),
             resident_max: None,
+            checkpoint_after: Some(4_096),
         }
     }
 }

@@ -11,10 +11,12 @@ use impresario_kernel::event::{
 };
 use impresario_kernel::tree::{NodeState, Tree};
 use impresario_kernel::{
-    Agent, AgentId, Budget, Cause, Event, Input, Outcome, OutcomeKind, RequestHeader, Seq, Spec, TurnEnd,
+    Agent, AgentId, Boundary, Budget, Cause, Event, Fork, Input, NoFork, Outcome, OutcomeKind, RequestHeader, Seq,
+    Spec, TurnEnd,
 };
 use impresario_seams::{Batch, Commit, Head, SessionFilter, SessionInfo, StoreError, TurnState};
 
+use crate::checkpoints::{read, read_whole};
 use crate::delegation::Settled;
 use crate::error::Error;
 use crate::profile::Profile;
@@ -175,14 +177,19 @@ pub(crate) async fn read_back(shared: &Shared, id: &AgentId, spec: Arc<Spec>) ->
     Ok(Stored { agent: read(shared, id, spec).await?, info })
 }
 
-/// Folds one stored session.
-pub(crate) async fn read(shared: &Shared, id: &AgentId, spec: Arc<Spec>) -> Result<Agent, Error> {
-    let mut agent = Agent::new(spec);
-    let mut events = shared.store.read(id.clone(), Seq(0));
-    while let Some(event) = events.try_next().await? {
-        agent.apply(&event).map_err(|broken| Error::Unreadable { id: id.clone(), why: broken.to_string() })?;
+/// What a fork of a stored agent goes on from.
+pub(crate) async fn fork_stored(
+    shared: &Shared,
+    id: &AgentId,
+    spec: Arc<Spec>,
+    boundary: Boundary,
+) -> Result<Fork, Error> {
+    let agent = contained(id, read(shared, id, Arc::clone(&spec))).await?;
+    let mut fork = agent.fork_at(boundary, None);
+    if matches!(fork, Err(NoFork::NotAtHand(_))) {
+        fork = contained(id, read_whole(shared, id, spec)).await?.fork_at(boundary, None);
     }
-    Ok(agent)
+    fork.map_err(|no| Error::Refused(format!("{id} cannot be forked there: {no}")))
 }
 
 /// The facts of a tree log and what is to be added to them.

@@ -110,9 +110,7 @@ impl Runtime {
                 }
                 // Only what frames its requests from here on matters of its settings, and that is the fork's own.
                 let any = Arc::new(Spec::new(RequestHeader::new(&spec.provider, &spec.model)));
-                let agent = recovery::contained(id, recovery::read(&self.shared, id, any)).await?;
-                let fork = agent.fork_at(boundary, None);
-                fork.map_err(|no| Error::Refused(format!("{id} cannot be forked there: {no}")))?
+                recovery::fork_stored(&self.shared, id, any, boundary).await?
             }
         };
         plant(&self.shared, id, Some(spec), fork).await
@@ -207,6 +205,8 @@ impl Runtime {
             }
         }
         self.shared.journal.flush().await.map_err(|_| Error::Closed)??;
+        self.shared.keeping.close();
+        self.shared.keeping.wait().await;
         self.close_workspaces().await;
         self.shared.close();
         let stopped = self.root.stop_and_wait(Some("shutdown".into()), Some(DRAIN)).await;

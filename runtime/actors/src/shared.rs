@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use impresario_kernel::AgentId;
 use impresario_seams::{Approver, Hook, Lease, Model, Store, Tool, Workspaces};
 
+use tokio_util::task::TaskTracker;
+
 use crate::address::Address;
 use crate::capacity::LiveLimits;
 use crate::chance::Chance;
@@ -45,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) live_limits: Mutex<BTreeMap<AgentId, LiveLimits>>,
     pub(crate) halts: Arc<Halts>,
     pub(crate) feed: Feed,
+    /// Checkpoints on their way to the store.
+    pub(crate) keeping: TaskTracker,
     pub(crate) chance: Chance,
 }
 

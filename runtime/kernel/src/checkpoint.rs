@@ -22,29 +22,26 @@ use crate::wire;
 /// written before is not used any more.
 const VERSION: u32 = 1;
 
+/// The most bytes that a version has.
+const VERSION_BYTES: usize = 10;
+
 /// What was written that cannot be used: the log is to be folded instead.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
     /// Not the JSON of a checkpoint.
     #[error("the checkpoint does not read")]
     Malformed(#[from] serde_json::Error),
-    /// Of another version.
-    #[error("the checkpoint has version {0}, and this program knows {VERSION}")]
-    Version(u32),
+    /// Of another version, or none of ours.
+    #[error("the checkpoint has version {0:?}, and this program knows {VERSION}")]
+    Version(String),
     /// Its last event does not read.
     #[error("the last event of the checkpoint does not read")]
     Event(#[from] wire::WireError),
 }
 
-/// Only the version, which stands first.
-#[derive(Deserialize)]
-struct Head {
-    v: u32,
-}
-
+/// What is behind the version, which has a line of its own: a long text need not be read to see that it is another.
 #[derive(Serialize, Deserialize)]
 struct Written {
-    v: u32,
     next: Seq,
     last: Option<(Seq, Millis, String)>,
     surface: Vec<(Seq, Option<Arc<Message>>)>,
@@ -82,7 +79,6 @@ impl Agent {
             self.log.last().map(|event| Ok::<_, serde_json::Error>((event.seq, event.time, wire::encode_row(event)?)));
         let lane = |lane| self.inbox.lane(lane).iter().cloned().collect();
         let written = Written {
-            v: VERSION,
             next: self.log.next_seq(),
             last: last.transpose()?,
             surface: self.surface.nodes().collect(),
@@ -106,7 +102,9 @@ impl Agent {
             ended: self.ended.clone(),
             outcome: self.outcome.clone(),
         };
-        serde_json::to_vec(&written).map(Some)
+        let mut bytes = format!("{VERSION}\n").into_bytes();
+        serde_json::to_writer(&mut bytes, &written)?;
+        Ok(Some(bytes))
     }
 
     /// The agent that was written down, with other settings. It is as the one that its log makes, but that its own log
@@ -115,11 +113,12 @@ impl Agent {
     /// # Errors
     /// [`Unusable`] for anything else.
     pub fn restore(spec: Arc<Spec>, bytes: &[u8]) -> Result<Self, Unusable> {
-        let Head { v } = serde_json::from_slice(bytes)?;
-        if v != VERSION {
-            return Err(Unusable::Version(v));
+        let (version, text) =
+            bytes.split_at(bytes.iter().take(VERSION_BYTES).position(|byte| *byte == b'\n').unwrap_or(0));
+        if version != VERSION.to_string().as_bytes() {
+            return Err(Unusable::Version(String::from_utf8_lossy(version).into_owned()));
         }
-        let written: Written = serde_json::from_slice(bytes)?;
+        let written: Written = serde_json::from_slice(text)?;
         let last = written.last.map(|(seq, time, line)| wire::decode(&line, seq, time).map(Arc::new)).transpose()?;
         Ok(Self {
             spec,

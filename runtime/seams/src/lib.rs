@@ -20,7 +20,8 @@ pub use impresario_kernel::Point;
 pub use model::{ChunkStream, Model, ModelRequest, ModelScope};
 pub use observed::{Observed, ObservedEvent};
 pub use store::{
-    Batch, Commit, ForkRef, Head, Lease, NewSession, SessionFilter, SessionInfo, Store, StoreError, TurnState,
+    Batch, Checkpoint, Commit, ForkRef, Head, Lease, NewSession, SessionFilter, SessionInfo, Store, StoreError,
+    TurnState,
 };
 pub use subagents::{Capabilities, SubagentRequest, Subagents};
 pub use tool::{Overlap, Tool, ToolContext, ToolError, ToolOutput};

@@ -41,6 +41,24 @@ pub trait Store: Send + Sync + 'static {
     /// The bytes of an artifact; `None` if there is none of that name.
     fn artifact(&self, name: String) -> BoxFuture<'static, Result<Option<Vec<u8>>, StoreError>>;
 
+    /// Keeps what spares reading a log from its beginning, in the place of what was kept before. It is a cache: it need not
+    /// be on the disk when this returns, it goes when its session goes, and a store that keeps none is as good.
+    fn put_checkpoint(
+        &self,
+        lease: Option<Lease>,
+        session: AgentId,
+        checkpoint: Checkpoint,
+    ) -> BoxFuture<'static, Result<(), StoreError>> {
+        let _ = (lease, session, checkpoint);
+        Box::pin(async { Ok(()) })
+    }
+
+    /// What was kept last; `None` where there is nothing.
+    fn checkpoint(&self, session: AgentId) -> BoxFuture<'static, Result<Option<Checkpoint>, StoreError>> {
+        let _ = session;
+        Box::pin(async { Ok(None) })
+    }
+
     /// Where it is, for people: a path, or `memory`.
     fn location(&self) -> String;
 
@@ -57,6 +75,15 @@ pub trait Store: Send + Sync + 'static {
 pub struct Lease {
     /// Grows with every lease that a store gives out.
     pub epoch: u64,
+}
+
+/// An agent, written down: see [`impresario_kernel::Agent::checkpoint`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Checkpoint {
+    /// How many events of its log it stands for.
+    pub until: Seq,
+    /// What was written.
+    pub bytes: Vec<u8>,
 }
 
 /// What is written at once.

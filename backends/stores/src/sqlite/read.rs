@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use impresario_kernel::{AgentId, AgentPath, Event, Millis, Seq, wire};
-use impresario_seams::{ForkRef, NewSession, SessionFilter, SessionInfo, StoreError};
+use impresario_seams::{Checkpoint, ForkRef, NewSession, SessionFilter, SessionInfo, StoreError};
 use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter};
 
 use super::Shared;
@@ -20,6 +20,25 @@ pub(super) fn info(shared: &Shared, connection: &Connection, id: &AgentId) -> Re
     let sql = format!("SELECT {COLUMNS} FROM {} WHERE id = ?1{}", shared.sessions(), shared.is_visible());
     let row = connection.prepare_cached(&sql).and_then(|mut select| select.query_row([id.as_str()], raw).optional());
     row.map_err(|error| shared.error("reading", &error))?.map(session_info).transpose()
+}
+
+/// In a file of an older version there is none.
+pub(super) fn checkpoint(
+    shared: &Shared,
+    connection: &Connection,
+    id: &AgentId,
+) -> Result<Option<Checkpoint>, StoreError> {
+    if shared.version < 3 {
+        return Ok(None);
+    }
+    let sql =
+        "SELECT until, bytes FROM checkpoints JOIN sessions ON key = session WHERE id = ?1 AND deleted_at IS NULL";
+    let kept = connection.prepare_cached(sql).and_then(|mut select| {
+        let kept =
+            |row: &Row<'_>| Ok(Checkpoint { until: Seq(row.get::<_, i64>(0)?.unsigned_abs()), bytes: row.get(1)? });
+        select.query_row([id.as_str()], kept).optional()
+    });
+    kept.map_err(|error| shared.error("reading a checkpoint", &error))
 }
 
 pub(super) fn list(

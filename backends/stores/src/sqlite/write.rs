@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use impresario_kernel::{AgentId, Event, Seq, wire};
-use impresario_seams::{Batch, Commit, Head, Lease, NewSession, StoreError};
+use impresario_seams::{Batch, Checkpoint, Commit, Head, Lease, NewSession, StoreError};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
 use super::Shared;
@@ -181,6 +181,21 @@ impl Writes for Connected {
         taken.map_err(|error| self.shared.error("taking the lease", &error))?;
         let epoch = self.connection.last_insert_rowid().unsigned_abs();
         Ok(Lease { epoch })
+    }
+
+    fn checkpoint(&mut self, lease: Option<Lease>, id: &AgentId, checkpoint: &Checkpoint) -> Result<(), StoreError> {
+        self.flush(false)?;
+        let shared = Arc::clone(&self.shared);
+        let fail = |error: rusqlite::Error| shared.error("writing a checkpoint", &error);
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;
+        fence(&shared, &transaction, lease)?;
+        transaction
+            .execute(
+                "INSERT OR REPLACE INTO checkpoints SELECT key, ?2, ?3 FROM sessions WHERE id = ?1 AND deleted_at IS NULL",
+                params![id.as_str(), checkpoint.until.0 as i64, checkpoint.bytes],
+            )
+            .and_then(|_| transaction.commit())
+            .map_err(fail)
     }
 }
 
