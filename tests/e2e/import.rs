@@ -61,6 +61,15 @@ fn what_cannot_be_stored_is_said_by_name_and_keeps_nothing_else_out() {
     assert_eq!(said.code, Some(3), "{said:?}");
     assert!(said.err.contains("moon/landed"), "{said:?}");
     assert!(said.err.contains("1 session stored, 0 were there already, 2 not stored"), "{said:?}");
+    // What can be read of it is shown all the same, and nothing is stored.
+    let looked = place.run(&["sessions", "import", "--read-only", "logs/odd", "logs/good"]);
+    assert_eq!(looked.code, Some(3), "{looked:?}");
+    assert!(looked.out.contains("session odd") && looked.out.contains("session good"), "{looked:?}");
+    assert!(looked.err.contains("moon/landed"), "{looked:?}");
+    let looked = place.run(&["--json", "sessions", "import", "--read-only", "logs/odd"]).out;
+    let looked: serde_json::Value = serde_json::from_str(&looked).expect("a line of JSON");
+    assert_eq!((&looked["id"], &looked["events"]), (&"odd".into(), &1.into()), "{looked}");
+    assert_eq!(place.ok(&["sessions", "ls", "--all", "--json"]).out.lines().count(), 1);
     let nothing = place.run(&["sessions", "import", "nowhere"]);
     assert_eq!(nothing.code, Some(2), "{nothing:?}");
 

@@ -53,7 +53,7 @@ use impresario_kernel::{AgentId, Event, Seq};
 use impresario_seams::{Commit, Lease, SessionFilter, SessionInfo, Store, StoreError};
 
 pub use diagnosis::{Diagnostic, DiagnosticKind};
-pub use dsh::{DshSession, export_dsh, find_dsh, read_dsh};
+pub use dsh::{DshSession, export_dsh, find_dsh, inspect_dsh, read_dsh};
 
 use crate::file::create_folder;
 use crate::lock;

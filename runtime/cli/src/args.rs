@@ -414,6 +414,9 @@ pub(crate) struct ImportArgs {
     /// Files, or folders that are searched for `session.jsonl` and `session.jsonl.zstd`
     #[arg(required = true)]
     pub(crate) paths: Vec<PathBuf>,
+    /// Store nothing: show what can be read of each, also of one that would be refused
+    #[arg(long)]
+    pub(crate) read_only: bool,
 }
 
 /// `sessions rm`

@@ -63,15 +63,29 @@ fn is_session_file(path: &Path) -> bool {
     })
 }
 
-/// Reads one session file, raw or zstd, and changes nothing. Records without `seq` and `time` have those that follow
+/// Reads one session file, as [`inspect_dsh`] does, for whoever wants to go on with it.
+///
+/// # Errors
+/// As [`inspect_dsh`], and [`StoreError::Damaged`] when it has a type of event that this program must know and does not, by
+/// its name.
+pub fn read_dsh(path: impl AsRef<Path>) -> Result<DshSession, StoreError> {
+    let path = path.as_ref();
+    let (header, events, diagnostics) = inspect_dsh(path)?;
+    match diagnostics.iter().find(|found| found.kind == DiagnosticKind::UnknownType) {
+        Some(unknown) => Err(StoreError::Damaged { session: header.id, what: named(path, unknown) }),
+        None => Ok((header, events, diagnostics)),
+    }
+}
+
+/// Reads what can be read of one session file, raw or zstd, and changes nothing. Records without `seq` and `time` have those that follow
 /// from the ones before. The events are those that come without a gap; where two programs wrote different ones to the
-/// same place the first is taken. The diagnostics say what is wrong with the rest.
+/// same place the first is taken, and it ends before one of a type that this program must know and does not. The diagnostics
+/// say what is wrong with the rest.
 ///
 /// # Errors
 /// [`StoreError::Foreign`] for a file that does not begin as a session does, and for an empty one;
-/// [`StoreError::Newer`] for one of a later version; [`StoreError::Damaged`] when it has a type of event that this
-/// program must know and does not, by its name; [`StoreError::Io`] for everything that the system says.
-pub fn read_dsh(path: impl AsRef<Path>) -> Result<DshSession, StoreError> {
+/// [`StoreError::Newer`] for one of a later version; [`StoreError::Io`] for everything that the system says.
+pub fn inspect_dsh(path: impl AsRef<Path>) -> Result<DshSession, StoreError> {
     let path = path.as_ref();
     let io = |error: io::Error| io_error(path, "reading", path, &error);
     let location = || path.display().to_string();
@@ -99,10 +113,7 @@ pub fn read_dsh(path: impl AsRef<Path>) -> Result<DshSession, StoreError> {
         diagnostics.extend(follow.take_diagnostics());
     }
     diagnostics.extend(follow.take_diagnostics());
-    match diagnostics.iter().find(|found| found.kind == DiagnosticKind::UnknownType) {
-        Some(unknown) => Err(StoreError::Damaged { session: header.id, what: named(path, unknown) }),
-        None => Ok((header, events, diagnostics)),
-    }
+    Ok((header, events, diagnostics))
 }
 
 /// Writes a session of any store as a file of dsh below `root`, whole: what a fork shares with another session is in

@@ -8,17 +8,24 @@ use impresario::kernel::event::{Context, Fact, TreeChild};
 use impresario::kernel::tree::{Ask, Tree, TreeLimits};
 use impresario::kernel::{Agent, AgentId, AgentPath, Event, Millis, RequestHeader, Seq, SessionHeader, Spec};
 use impresario::seams::{Batch, Commit, Head, Lease, NewSession, Store, StoreError, TurnState};
-use impresario::stores::jsonl::{Diagnostic, find_dsh, read_dsh};
+use impresario::stores::jsonl::{Diagnostic, find_dsh, inspect_dsh, read_dsh};
+use serde_json::json;
 
-use crate::args::{Common, ImportArgs};
+use super::show;
+use super::transcript::Transcript;
+use crate::args::{Common, ImportArgs, ToolDetail};
 use crate::exit::Exit;
 use crate::failed::Failed;
 use crate::home::{self, Home};
+use crate::print::{Paint, Stream};
 use crate::{backend, figures, print};
 
 /// Stores every session that is found. One that cannot be stored is said and keeps no other from it.
 pub(crate) async fn import(common: &Common, args: &ImportArgs) -> Result<Exit, Failed> {
     let files = files(common, args)?;
+    if args.read_only {
+        return look(common, &files);
+    }
     let store = backend::store(&Home::of(common)?)?;
     let lease = if common.take_over { store.take_over().await? } else { store.lease().await? };
     let mut importer = Importer { store, lease, new: 0, known: 0, refused: 0 };
@@ -43,6 +50,44 @@ pub(crate) async fn import(common: &Common, args: &ImportArgs) -> Result<Exit, F
     Ok(match (refused, new + known) {
         (0, _) => Exit::Completed,
         (_, 0) => Exit::Failed,
+        _ => Exit::Partial,
+    })
+}
+
+/// Shows what can be read of these files, and says what cannot. The store is not looked at.
+fn look(common: &Common, files: &[PathBuf]) -> Result<Exit, Failed> {
+    let (mut text, mut whole, mut broken) = (String::new(), 0, 0);
+    for file in files {
+        let shown = home::quoted(file);
+        let (header, events, found) = match inspect_dsh(file) {
+            Ok(session) => session,
+            Err(error) => {
+                broken += 1;
+                print::say(&format!("{shown}: {error}"));
+                continue;
+            }
+        };
+        let lost = found.iter().filter(|found| found.kind.loses_events()).count();
+        whole += usize::from(lost == 0);
+        let told = Transcript::of(&events, header.seed_length.unwrap_or(0));
+        if common.json {
+            let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+            let mut object = json!({ "file": file.display().to_string(), "id": header.id.as_str(), "found": found });
+            object["events"] = events.last().map_or(0, |last| last.next_seq().0).into();
+            object["entries"] = show::entries(&told);
+            text.push_str(&format!("{object}\n"));
+        } else {
+            found.iter().for_each(|found| print::say(&format!("{shown}: {found}")));
+            let paint = Paint::of(common.color, Stream::Out);
+            text.push_str(&format!("{}\n", paint.bold(&format!("session {}  {shown}", header.id))));
+            text.push_str(&show::conversation(&told, ToolDetail::Brief, paint));
+            text.push('\n');
+        }
+    }
+    print::answer(&text)?;
+    Ok(match (whole, broken) {
+        (whole, _) if whole == files.len() => Exit::Completed,
+        (_, broken) if broken == files.len() => Exit::Failed,
         _ => Exit::Partial,
     })
 }

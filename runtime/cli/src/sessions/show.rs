@@ -44,13 +44,21 @@ fn text(archive: &Archive, session: &SessionInfo, told: &Transcript, tools: Tool
         let parent = header.parent_session.as_ref().map_or("its parent", |parent| parent.as_str());
         text.push_str(&format!("… {inherited} events inherited from {parent}\n"));
     }
-    for entry in &told.entries {
-        text.push_str(&shown(entry, tools, paint));
-    }
+    text.push_str(&conversation(told, tools, paint));
     if let Some(turn) = told.open {
         text.push_str(&format!("\n-- turn {turn}: {}\n", paint.word(archive.state(session))));
     }
     text
+}
+
+/// What was said and done.
+pub(super) fn conversation(told: &Transcript, tools: ToolDetail, paint: Paint) -> String {
+    told.entries.iter().map(|entry| shown(entry, tools, paint)).collect()
+}
+
+/// The same for machines.
+pub(super) fn entries(told: &Transcript) -> Value {
+    told.entries.iter().map(entry).collect()
 }
 
 fn shown(entry: &Entry, tools: ToolDetail, paint: Paint) -> String {
