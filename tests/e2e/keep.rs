@@ -98,3 +98,28 @@ fn a_copy_that_is_made_while_agents_run_is_a_store_and_room_is_given_back() {
     assert!(listed(&place).is_empty());
     assert_eq!(place.ok(&run(&["[[SAY anew]]"])).out, "anew\n");
 }
+
+#[test]
+fn trees_in_which_nothing_has_happened_for_long_are_deleted_when_asked_for() {
+    let place = Place::new();
+    for prompt in ["[[SAY old]]", "[[FANOUT n=2 tool=subagent]]", "[[SAY new]]"] {
+        place.ok(&run(&[prompt]));
+    }
+    // A year ago; of the second tree only one of its children was touched since.
+    let connection = rusqlite::Connection::open(place.home().join("store.sqlite")).expect("the store");
+    let aged = "UPDATE heads SET updated_at = updated_at - 365 * 86400000 WHERE session IN \
+                (SELECT key FROM sessions WHERE path <> 'root/leaf-2' AND key <> \
+                 (SELECT max(key) FROM sessions WHERE path = 'root' AND is_tree = 0))";
+    assert!(connection.execute(aged, []).expect("it is aged") >= 3);
+    drop(connection);
+    let asked = place.run(&["gc", "--older-than", "30d"]);
+    assert_eq!(asked.code, Some(2), "{asked:?}");
+    assert!(asked.err.contains("delete 1 root and all below?"), "{asked:?}");
+    let roots = || place.ok(&["sessions", "ls"]).out.lines().count();
+    let before = roots();
+    let deleted = place.ok(&["gc", "--older-than", "30d", "-y"]).err;
+    assert!(deleted.contains("deleted ") && deleted.contains("old") && deleted.contains(" now"), "{deleted}");
+    assert_eq!(roots(), before - 1);
+    assert!(place.ok(&["gc", "--older-than", "30d", "-y"]).err.contains(" now"));
+    place.verify();
+}

@@ -97,7 +97,7 @@ pub(crate) enum Command {
     /// Copy the store to a file, also while agents run
     Backup(BackupArgs),
     /// Give the room of what was deleted back to the file system
-    Gc,
+    Gc(GcArgs),
     /// What is configured, reachable and writable, and the limits in force
     Doctor(DoctorArgs),
     /// Print a completion script for a shell
@@ -427,6 +427,17 @@ pub(crate) struct RemoveArgs {
     pub(crate) ids: Vec<String>,
     /// Do not ask
     #[arg(short, long)]
+    pub(crate) yes: bool,
+}
+
+/// `gc`
+#[derive(Debug, Args)]
+pub(crate) struct GcArgs {
+    /// Delete first the trees in which nothing has happened for so long: 30d, 12h
+    #[arg(long, value_name = "TIME", value_parser = figures::parse_span)]
+    pub(crate) older_than: Option<Duration>,
+    /// Do not ask
+    #[arg(short, long, requires = "older_than")]
     pub(crate) yes: bool,
 }
 

@@ -78,7 +78,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failed> {
         Command::Tree(args) => sessions::sessions(common, Sessions::Tree(args)).await,
         Command::MockModel(args) => mock::mock_model(&args).await,
         Command::Backup(args) => keep::backup(common, &args),
-        Command::Gc => keep::gc(common).await,
+        Command::Gc(args) => keep::gc(common, &args).await,
         Command::Doctor(args) => doctor::doctor(common, &args).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();
