@@ -115,7 +115,7 @@ fn a_child_that_was_born_just_before_a_kill_is_counted_among_the_descendants() {
     let store = rusqlite::Connection::open(place.home().join("store.sqlite")).expect("a store");
     let tree = "(SELECT key FROM sessions WHERE id LIKE '%.tree')";
     let cut = format!(
-        "DELETE FROM events WHERE session = {tree} AND seq > 0; UPDATE sessions SET len = 1 WHERE key = {tree};"
+        "DELETE FROM events WHERE session = {tree} AND seq > 0; UPDATE heads SET len = 1 WHERE session = {tree};"
     );
     store.execute_batch(&cut).expect("the statements run");
     drop(store);
@@ -169,7 +169,8 @@ fn a_subagent_that_cannot_be_read_is_named_and_keeps_its_tree_from_nothing() {
 
     // One whose row does not read is not listed, and named.
     let store = rusqlite::Connection::open(place.home().join("store.sqlite")).expect("the store opens");
-    store.execute("UPDATE sessions SET head = 'torn' WHERE path = 'root/leaf-3'", []).expect("it is damaged");
+    let torn = "UPDATE heads SET head = 'torn' WHERE session = (SELECT key FROM sessions WHERE path = 'root/leaf-3')";
+    store.execute(torn, []).expect("it is damaged");
     drop(store);
     let listed = place.ok(&["sessions", "ls", "--all", "--json"]);
     assert_eq!(listed.out.lines().count(), 3, "{listed:?}");

@@ -131,7 +131,7 @@ fn trees(place: &Place) -> BTreeMap<String, Vec<Value>> {
 /// How long each log is.
 pub(crate) fn lengths(place: &Place) -> BTreeMap<String, usize> {
     let store = file(place);
-    let mut select = store.prepare("SELECT id, len FROM sessions").expect("a query");
+    let mut select = store.prepare("SELECT id, len FROM sessions JOIN heads ON session = key").expect("a query");
     let rows = select.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)? as usize)));
     rows.expect("rows").map(|row| row.expect("a row")).collect()
 }
