@@ -3,6 +3,7 @@
 
 mod effect;
 mod funds;
+mod hold;
 mod judge;
 mod observe;
 mod work;
@@ -36,6 +37,7 @@ use crate::supervisor::{SupervisorMessage, WaitResult};
 use effect::Effect;
 pub(crate) use funds::Paid;
 use funds::Payment;
+use hold::Held;
 
 pub(crate) struct AgentActor;
 
@@ -71,6 +73,8 @@ pub(crate) enum AgentMessage {
     Note(String),
     /// The log is durable up to here.
     Durable(Seq),
+    /// Pieces of an answer have waited long enough to be written.
+    HeldLong,
     /// There is something in the buffer of this attempt.
     ChunksReady { run: RunKey },
     /// An attempt is over.
@@ -144,6 +148,7 @@ pub(crate) struct AgentState {
     /// Children's answers that hooks look at.
     reviews: BTreeMap<CallKey, Task>,
     buffers: HashMap<RunKey, Arc<ChunkBuffer>>,
+    held: Held,
     /// What follows when the log is durable up to a place.
     effects: VecDeque<(Seq, Effect)>,
     slot: SlotState,
@@ -200,6 +205,7 @@ impl Actor for AgentActor {
             looking: None,
             reviews: BTreeMap::new(),
             buffers: HashMap::new(),
+            held: Held::default(),
             effects: VecDeque::new(),
             slot: SlotState::None,
             payments: BTreeMap::new(),
@@ -277,6 +283,7 @@ impl AgentState {
             AgentMessage::Paid { charge, paid } => self.paid(&charge, paid),
             AgentMessage::Note(note) => self.note(&note),
             AgentMessage::Durable(until) => self.durable_until(until),
+            AgentMessage::HeldLong => self.write_held(),
             AgentMessage::ChunksReady { run } => self.take_chunks(run),
             AgentMessage::ModelEnded { run, result } => {
                 self.take_chunks(run);

@@ -2,14 +2,19 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 use impresario_kernel::{AgentId, AgentPath, Chunk, Failure, Millis, RunKey};
 use impresario_seams::ChunkStream;
 use ractor::ActorRef;
+use tokio::time::Instant;
 
 use crate::agent::AgentMessage;
 use crate::shared::{Shared, panic_text};
+
+/// How often an agent is told of pieces of its answer, at most: as often as a display changes.
+const PACE: Duration = Duration::from_millis(25);
 
 /// What arrived and was not taken yet. At most one announcement of it is in the agent's mailbox at a time.
 #[derive(Debug, Default)]
@@ -58,15 +63,30 @@ async fn receive(
     // Between the decision to ask and this moment somebody may have stopped the agent.
     shared.halts.lifted(root, path).await;
     let mut stream = answer.await?;
-    while let Some(chunk) = stream.next().await {
-        let chunk = chunk?;
+    // When the agent was last told, and when it is to be told of what waits.
+    let (mut told, mut due) = (None, None);
+    loop {
+        let next = match due {
+            None => stream.next().await,
+            Some(at) => match tokio::time::timeout_at(at, stream.next()).await {
+                Ok(next) => next,
+                Err(_) => {
+                    (told, due) = (Some(at), None);
+                    // The actor may be gone; the end is told to nobody then, either.
+                    let _ = agent.cast(AgentMessage::ChunksReady { run });
+                    continue;
+                }
+            },
+        };
+        let Some(chunk) = next.transpose()? else { return Ok(()) };
         let is_last = matches!(chunk, Chunk::Finish { .. });
-        if buffer.push(shared.chance.now(), chunk) {
-            let _ = agent.cast(AgentMessage::ChunksReady { run });
-        }
+        let is_first = buffer.push(shared.chance.now(), chunk);
+        // The end takes what waits.
         if is_last {
-            break;
+            return Ok(());
+        }
+        if is_first {
+            due = Some(told.map_or_else(Instant::now, |told: Instant| told + PACE));
         }
     }
-    Ok(())
 }

@@ -13,14 +13,15 @@ use std::time::Duration;
 use dice::Dice;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use futures::{FutureExt, TryStreamExt};
-use impresario_actors::{AgentSpec, Durability, Limits, Runtime};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use impresario_actors::{AgentSpec, Durability, Limits, Runtime, Seen};
 use impresario_kernel::event::{Fact, ToolSchema};
-use impresario_kernel::{Access, AgentId, Event, Failure, Overlap, Seq};
+use impresario_kernel::invariant::check_log;
+use impresario_kernel::{Access, AgentId, Chunk, Event, Failure, FinishReason, Millis, Overlap, Seq, SessionHeader};
 use impresario_models::scripted::ScriptedModel;
 use impresario_seams::{
-    ChunkStream, Commit, Lease, Model, ModelRequest, SessionFilter, SessionInfo, Store, StoreError, Tool, ToolContext,
-    ToolError, ToolOutput,
+    ChunkStream, Commit, Lease, Model, ModelRequest, Observed, SessionFilter, SessionInfo, Store, StoreError, Tool,
+    ToolContext, ToolError, ToolOutput,
 };
 use impresario_stores::MemoryStore;
 use serde_json::{Value, json};
@@ -300,4 +301,48 @@ async fn nothing_more_is_promised_while_the_store_fails() {
         assert!(said.iter().any(|said| said.contains(text)), "{text} is lost: {said:?}");
     }
     runtime.shutdown().await.unwrap();
+}
+
+/// A model that says a word every twenty milliseconds.
+struct Slow;
+
+impl Model for Slow {
+    fn provider(&self) -> &str {
+        "slow"
+    }
+
+    fn stream(&self, _: ModelRequest) -> BoxFuture<'static, Result<ChunkStream, Failure>> {
+        let words = stream::iter(0..100u32).then(|n| async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Ok(Chunk::TextDelta { index: 0, text: format!("{n} ") })
+        });
+        let finish = stream::iter([Ok(Chunk::Finish { reason: FinishReason::Stop, replay_state: None })]);
+        async { Ok(words.chain(finish).boxed()) }.boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_words_of_an_answer_are_seen_as_they_come_and_written_some_at_a_time() {
+    let store = Fickle::new(0, Some(WORKS));
+    let runtime = Runtime::builder(store.clone()).model(Slow).build().await.unwrap();
+    let mut seen = runtime.subscribe();
+    let root = runtime.spawn(AgentSpec::new("slow", "slow", std::env::temp_dir())).await.unwrap();
+    root.followup("speak").await.unwrap();
+    let began = tokio::time::Instant::now();
+    while !matches!(seen.next().await, Some(Seen::Event(event)) if matches!(event.what, Observed::TextDelta { .. })) {}
+    assert!(began.elapsed() < Duration::from_millis(50), "the first word is seen after {:?}", began.elapsed());
+    let said = root.wait().await.unwrap().unwrap().text.to_string();
+    assert_eq!(said, (0..100).map(|n| format!("{n} ")).collect::<String>());
+    runtime.shutdown().await.unwrap();
+    let log = store.log(root.id());
+    let runs: Vec<_> = (log.iter())
+        .filter_map(|event| match &event.fact {
+            Fact::Chunks(run) => Some(run),
+            _ => None,
+        })
+        .collect();
+    assert!(runs.len() <= 5, "two seconds of words in {} rows", runs.len());
+    assert_eq!(runs.iter().flat_map(|run| &run.deltas).cloned().collect::<String>(), said);
+    let header = SessionHeader::new(root.id().clone(), Millis(0));
+    assert_eq!(check_log(&header, &log), []);
 }

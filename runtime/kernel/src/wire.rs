@@ -368,35 +368,40 @@ impl<'de> Deserialize<'de> for SurfaceOp {
     }
 }
 
-/// Merges the deltas of a wire log into runs, wherever they follow each other in one block.
+/// Merges the deltas and the runs of a log into runs, wherever they follow each other in one block.
 pub fn pack(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
     let mut packed: Vec<Event> = Vec::new();
     let mut last_time = Millis(0);
     for event in events {
         let time = event.time;
+        let mut ended = time;
         match as_run(&event) {
             None => packed.push(event),
             Some(run) => {
                 let seq = event.seq;
+                ended = Millis(time.0.saturating_add_signed(run.gaps.iter().sum()));
                 let joined = packed.last_mut().is_some_and(|last| join(last, seq, &run, time, last_time));
                 if !joined {
                     packed.push(Event { fact: Fact::Chunks(run), ..Event::new(seq, time, empty()) });
                 }
             }
         }
-        last_time = time;
+        last_time = ended;
     }
     packed.iter_mut().for_each(|event| event.ignorable = event.ignorable && !matches!(event.fact, Fact::Chunks(_)));
     packed
 }
 
 fn as_run(event: &Event) -> Option<ChunkRun> {
+    if let Fact::Chunks(run) = &event.fact {
+        return Some(run.clone());
+    }
     let Fact::Chunk(StreamedChunk { turn, step, chunk }) = &event.fact else { return None };
     let (index, kind, delta) = crate::chunk::split_delta(chunk)?;
     Some(ChunkRun { turn: *turn, step: *step, index, kind, deltas: vec![delta], gaps: vec![] })
 }
 
-/// Appends the one delta of `next` to `last`, if they are of one block and follow each other.
+/// Appends the deltas of `next` to `last`, if they are of one block and follow each other.
 fn join(last: &mut Event, seq: Seq, next: &ChunkRun, time: Millis, last_time: Millis) -> bool {
     let expected = last.next_seq();
     let Fact::Chunks(run) = &mut last.fact else { return false };
@@ -406,5 +411,6 @@ fn join(last: &mut Event, seq: Seq, next: &ChunkRun, time: Millis, last_time: Mi
     }
     run.deltas.extend(next.deltas.iter().cloned());
     run.gaps.push(time.0 as i64 - last_time.0 as i64);
+    run.gaps.extend(&next.gaps);
     true
 }

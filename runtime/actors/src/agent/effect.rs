@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use impresario_kernel::{AgentId, Boundary, ChargeId, Event, Fork, NoFork, Outcome, Seq};
-use impresario_seams::{Batch, Head, Observed, TurnState};
+use impresario_kernel::{AgentId, Boundary, ChargeId, Fork, NoFork, Outcome, Seq};
+use impresario_seams::{Head, Observed, TurnState};
 use tokio::sync::oneshot;
 
 use super::{AgentState, SlotState};
@@ -31,12 +31,6 @@ pub(super) enum Effect {
 }
 
 impl AgentState {
-    /// Hands events to the journal.
-    pub(super) fn submit(&mut self, events: Vec<Arc<Event>>) {
-        let batch = Batch { session: self.id.clone(), create: None, events, head: self.head() };
-        self.shared.append(batch, self.profile.durability);
-    }
-
     pub(super) fn head(&self) -> Head {
         let outcome = self.agent.outcome();
         Head {
@@ -51,6 +45,7 @@ impl AgentState {
 
     /// Does `effect` when all that was decided so far is durable.
     pub(super) fn follow(&mut self, effect: Effect) {
+        self.write_held();
         let at = self.agent.log().next_seq();
         if self.durable >= at && self.effects.is_empty() {
             self.perform(effect);
