@@ -4,7 +4,9 @@
 //! and for measuring what delegation costs when tokens cost nothing.
 
 mod demo;
+mod dice;
 mod directive;
+mod latency;
 mod rules;
 mod view;
 
@@ -16,6 +18,7 @@ use futures::{FutureExt, StreamExt, stream};
 use impresario_kernel::{Block, Chunk, Failure, FinishReason, Usage};
 use impresario_seams::{ChunkStream, Model, ModelRequest};
 
+pub use latency::{Latency, LatencyError, Pace};
 pub use rules::ScriptError;
 pub use view::{Answered, View};
 
