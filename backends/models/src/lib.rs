@@ -1,7 +1,10 @@
-//! Models for Impresario: scripted, OpenAI-compatible, and the scripted model as a server.
+//! Models for Impresario: scripted, OpenAI-compatible, the scripted model as a server, and what any of them said, kept and
+//! replayed.
 
 #[cfg(feature = "openai")]
 pub mod openai;
+#[cfg(feature = "replay")]
+pub mod replay;
 #[cfg(feature = "scripted")]
 pub mod scripted;
 #[cfg(feature = "serve")]

@@ -1,0 +1,307 @@
+//! The file of a recording.
+//!
+//! `recording.jsonl` in a folder of its own. The first line says what it is, `{"recording":"impresario","version":1}`;
+//! each further one is an attempt at an answer, written when that was over:
+//!
+//! | key | holds |
+//! |---|---|
+//! | `agent`, `path`, `turn`, `step`, `attempt` | who asked, and when; `attempt` counts from 0 |
+//! | `provider`, `model` | whom |
+//! | `digest` | of the request, with ids of agents numbered |
+//! | `kept`, `asked` | the request, part by part: so many parts of what the agent's last line asked, then these |
+//! | `chunks` | what came, as it came |
+//! | `end` | `finished`, `failed`, or `dropped` by who asked |
+//! | `failure` | why it failed |
+//!
+//! Lines are in the order in which the attempts ended. A last line without its end was cut off by a crash and does not
+//! count.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read as _, Seek, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use impresario_kernel::{AgentId, AgentPath, Chunk, Failure};
+use serde::{Deserialize, Serialize};
+
+use super::asked::{Asked, Sight};
+
+/// The name of the file in its folder.
+pub(super) const NAME: &str = "recording.jsonl";
+
+/// The version that is written.
+const VERSION: u32 = 1;
+
+/// A recording that cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// The system said no.
+    #[error("recording {}: {doing}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was being done.
+        doing: &'static str,
+        /// What it said.
+        #[source]
+        source: io::Error,
+    },
+    /// There is none.
+    #[error("recording {}: there is no {NAME} in it", path.display())]
+    None {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The file is something else.
+    #[error("recording {}: it does not begin as a recording does, but with {found}", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// How it begins.
+        found: String,
+    },
+    /// Written by a newer program.
+    #[error("recording {}: it has version {found}, and this program knows {VERSION}; upgrade to read it", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+    /// A line in the middle is not what it must be.
+    #[error("recording {}: line {line}: {what}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// Another process records there.
+    #[error("recording {}: another process records there", path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// The first line.
+#[derive(Debug, Deserialize, Serialize)]
+struct Head {
+    recording: String,
+    version: u32,
+}
+
+/// One attempt, as it is written.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(super) struct Line {
+    pub(super) agent: AgentId,
+    pub(super) path: AgentPath,
+    pub(super) turn: u32,
+    pub(super) step: u32,
+    pub(super) attempt: u32,
+    #[serde(default)]
+    pub(super) provider: String,
+    #[serde(default)]
+    pub(super) model: String,
+    digest: String,
+    kept: usize,
+    pub(super) asked: Vec<Arc<str>>,
+    pub(super) chunks: Vec<Chunk>,
+    pub(super) end: End,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) failure: Option<Failure>,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum End {
+    /// It said all.
+    Finished,
+    /// It failed.
+    Failed,
+    /// Whoever asked went away.
+    Dropped,
+}
+
+impl Line {
+    /// A line that asks all of `asked` anew.
+    pub(super) fn new(who: (AgentId, AgentPath), when: (u32, u32, u32), route: (&str, &str), asked: Asked) -> Self {
+        Self {
+            agent: who.0,
+            path: who.1,
+            turn: when.0,
+            step: when.1,
+            attempt: when.2,
+            provider: route.0.into(),
+            model: route.1.into(),
+            digest: digest(&asked),
+            kept: 0,
+            asked: asked.0,
+            chunks: vec![],
+            end: End::Dropped,
+            failure: None,
+        }
+    }
+
+    /// The same with what came of it.
+    pub(super) fn ended(self, chunks: Vec<Chunk>, end: End, failure: Option<Failure>) -> Self {
+        Self { chunks, end, failure, ..self }
+    }
+}
+
+fn digest(asked: &Asked) -> String {
+    format!("{:016x}", asked.numbered(Sight::Whole).digest)
+}
+
+/// All attempts of a file, each with all that it asked.
+pub(super) fn read(folder: &Path) -> Result<Vec<Line>, RecordingError> {
+    let path = folder.join(NAME);
+    let io = |doing| move |source| RecordingError::Io { path: folder.join(NAME), doing, source };
+    let file = match File::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(RecordingError::None { path: folder.to_owned() });
+        }
+        opened => opened.map_err(io("open it"))?,
+    };
+    let mut reader = BufReader::new(file);
+    let mut text = vec![];
+    reader.read_until(b'\n', &mut text).map_err(io("read it"))?;
+    check_head(&path, &text)?;
+    let (mut lines, mut last) = (vec![], HashMap::new());
+    for number in 2.. {
+        text.clear();
+        reader.read_until(b'\n', &mut text).map_err(io("read it"))?;
+        if text.last() != Some(&b'\n') {
+            break;
+        }
+        lines.push(line(&text, &mut last).map_err(|what| RecordingError::Damaged {
+            path: path.clone(),
+            line: number,
+            what,
+        })?);
+    }
+    Ok(lines)
+}
+
+fn check_head(path: &Path, text: &[u8]) -> Result<(), RecordingError> {
+    match serde_json::from_slice::<Head>(text) {
+        Ok(head) if head.recording == "impresario" && head.version <= VERSION => Ok(()),
+        Ok(head) if head.recording == "impresario" => {
+            Err(RecordingError::Newer { path: path.to_owned(), found: head.version })
+        }
+        Ok(_) | Err(_) => {
+            let beginning: String = String::from_utf8_lossy(text).chars().take(60).collect();
+            Err(RecordingError::Foreign { path: path.to_owned(), found: format!("{beginning:?}") })
+        }
+    }
+}
+
+fn line(text: &[u8], last: &mut HashMap<AgentId, Vec<Arc<str>>>) -> Result<Line, String> {
+    let mut line: Line = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let before = last.entry(line.agent.clone()).or_default();
+    let kept = before.get(..line.kept).ok_or_else(|| {
+        format!("it keeps {} parts of what {} asked last, which had {}", line.kept, line.path, before.len())
+    })?;
+    line.asked = kept.iter().cloned().chain(line.asked).collect();
+    line.kept = 0;
+    *before = line.asked.clone();
+    if digest(&Asked(line.asked.clone())) != line.digest {
+        return Err("what it asked has another digest than it says".into());
+    }
+    match (line.end, &line.failure) {
+        (End::Failed, None) => Err("it failed, and does not say why".into()),
+        _ => Ok(line),
+    }
+}
+
+/// Adds attempts to a file.
+#[derive(Debug)]
+pub(super) struct Writer {
+    path: PathBuf,
+    file: File,
+    /// What each agent asked last.
+    last: HashMap<AgentId, Vec<Arc<str>>>,
+}
+
+impl Writer {
+    /// A recording in `folder`, which is made if it is not there. What is recorded there already stays; half a last
+    /// line goes.
+    pub(super) fn open(folder: &Path) -> Result<Self, RecordingError> {
+        let path = folder.join(NAME);
+        let io = |doing| move |source| RecordingError::Io { path: folder.join(NAME), doing, source };
+        fs::create_dir_all(folder).map_err(io("make its folder"))?;
+        let mut options = File::options();
+        options.read(true).append(true).create(true);
+        #[cfg(unix)]
+        {
+            // Prompts and answers are in it.
+            use std::os::unix::fs::OpenOptionsExt as _;
+            options.mode(0o600);
+        }
+        let mut file = options.open(&path).map_err(io("open it"))?;
+        match file.try_lock() {
+            Err(fs::TryLockError::WouldBlock) => return Err(RecordingError::Busy { path }),
+            Err(fs::TryLockError::Error(error)) => return Err(io("lock it")(error)),
+            Ok(()) => {}
+        }
+        let length = whole_length(&mut file).map_err(io("read it"))?;
+        if length == 0 && file.metadata().map_err(io("read it"))?.len() > 0 {
+            // Half a first line, of ours or not.
+            let mut text = String::new();
+            let _ = file.seek(SeekFrom::Start(0)).and_then(|_| (&mut file).take(200).read_to_string(&mut text));
+            return Err(RecordingError::Foreign {
+                path,
+                found: format!("{:?}", text.chars().take(60).collect::<String>()),
+            });
+        }
+        if length == 0 {
+            let head = Head { recording: "impresario".into(), version: VERSION };
+            put(&mut file, &head).map_err(io("write it"))?;
+        } else {
+            file.seek(SeekFrom::Start(0)).map_err(io("read it"))?;
+            let mut text = vec![];
+            BufReader::new(&file).read_until(b'\n', &mut text).map_err(io("read it"))?;
+            check_head(&path, &text)?;
+            file.set_len(length).map_err(io("take half a line from its end"))?;
+        }
+        Ok(Self { path, file, last: HashMap::new() })
+    }
+
+    /// Adds an attempt, and gives it to the system at once.
+    pub(super) fn add(&mut self, mut line: Line) -> Result<(), RecordingError> {
+        let before = self.last.entry(line.agent.clone()).or_default();
+        line.kept = before.iter().zip(&line.asked).take_while(|(one, other)| one == other).count();
+        *before = line.asked.clone();
+        line.asked.drain(..line.kept);
+        let io = |source| RecordingError::Io { path: self.path.clone(), doing: "write it", source };
+        put(&mut self.file, &line).map_err(io)
+    }
+}
+
+/// One write a line, so that two never mix and a crash leaves at most one half.
+fn put(file: &mut File, value: &impl Serialize) -> io::Result<()> {
+    let mut text = serde_json::to_vec(value)?;
+    text.push(b'\n');
+    file.write_all(&text)
+}
+
+/// How long a file is up to the end of its last whole line.
+fn whole_length(file: &mut File) -> io::Result<u64> {
+    let mut end = file.seek(SeekFrom::End(0))?;
+    let mut block = vec![0; 64 * 1024];
+    while end > 0 {
+        let length = usize::try_from(end).unwrap_or(usize::MAX).min(block.len());
+        let begin = end - u64::try_from(length).unwrap_or(end);
+        file.seek(SeekFrom::Start(begin))?;
+        file.read_exact(&mut block[..length])?;
+        if let Some(at) = block[..length].iter().rposition(|byte| *byte == b'\n') {
+            return Ok(begin + u64::try_from(at).unwrap_or(0) + 1);
+        }
+        end = begin;
+    }
+    Ok(0)
+}
