@@ -12,5 +12,6 @@ mod json;
 mod keep;
 mod kit;
 mod outputs;
+mod replay;
 mod todo;
 mod worktrees;

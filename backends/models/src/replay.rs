@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request ──► Recorder::record(model) ──► recording.jsonl ──► Recording::open ──► ReplayModel ──► the same answer
-//!                                         session logs ─────► Recording::of_sessions, of_dsh ──┘
+//!                                         session logs ─────► Recording::of_logs ──────────┘
 //! ```
 //!
 //! A request is known by who asks and when (path, turn, step, attempt) and by all that it contains, so that agents that
@@ -34,7 +34,6 @@ use asked::{Asked, Sight, replaced};
 use recording::{Attempt, Ended};
 
 pub use file::RecordingError;
-pub use log::RecordedSession;
 pub use record::{Recorder, RecordingModel};
 pub use recording::Recording;
 

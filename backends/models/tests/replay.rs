@@ -261,6 +261,11 @@ async fn files_that_are_no_recordings_are_refused_and_left_alone() {
     assert!(said(Recorder::open(folder.path()).unwrap_err()).contains("another process records there"));
     drop(first);
     assert!(Recording::open(folder.path()).unwrap().is_empty());
+    // Half of its own first line is made whole.
+    let head = fs::read_to_string(&file).unwrap();
+    fs::write(&file, head.trim_end()).unwrap();
+    drop(Recorder::open(folder.path()).unwrap());
+    assert_eq!(fs::read_to_string(&file).unwrap(), head);
 }
 
 #[tokio::test]

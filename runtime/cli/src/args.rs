@@ -185,6 +185,9 @@ pub(crate) struct TaskArgs {
     pub(crate) bounds: BoundArgs,
     #[command(flatten)]
     pub(crate) spend: SpendArgs,
+    /// Keep what the models say in this folder, for --model replay:DIR; what is in it stays
+    #[arg(long, value_name = "DIR")]
+    pub(crate) record: Option<PathBuf>,
     /// What agents may do in the folder [default: write on a terminal, else read]; those that are there keep what they were
     /// given
     #[arg(long, value_parser = parse_access, value_name = "read|write|full")]
@@ -344,7 +347,8 @@ pub(crate) enum Again {
 /// Who answers.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ModelArgs {
-    /// Which model [default: what the keys in the environment allow]
+    /// Which model [default: what the keys in the environment allow]; scripted:FILE follows a script, replay:DIR answers from
+    /// what --record has kept or from logs of dsh, replay:session/ID from a stored root
     #[arg(short, long, value_name = "PROVIDER:NAME", env = "IMPRESARIO_MODEL")]
     pub(crate) model: Option<String>,
     /// Where its OpenAI-compatible API is, up to and with `/v1`; makes the key optional

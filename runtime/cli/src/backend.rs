@@ -17,6 +17,7 @@ use crate::failed::Failed;
 use crate::home::Home;
 use crate::print;
 use crate::provider::{Choice, Route, Script};
+use crate::replay;
 
 /// How long a stream may be silent.
 const IDLE: Duration = Duration::from_secs(120);
@@ -90,16 +91,17 @@ pub(crate) fn hooks() -> Vec<Arc<dyn Hook>> {
     vec![Arc::new(impresario::tools::TodoGuard)]
 }
 
-/// The model that was chosen.
-pub(crate) fn model(choice: &Choice) -> Result<Arc<dyn Model>, Failed> {
+/// The model that was chosen; of a replay also the same under the names that its calls may ask for.
+pub(crate) async fn models(common: &Common, choice: &Choice) -> Result<Vec<Arc<dyn Model>>, Failed> {
     match &choice.route {
-        Route::Scripted(script) => Ok(Arc::new(scripted(script)?)),
-        Route::Http { base_url, key, .. } => Ok(Arc::new(OpenAiModel::new(OpenAiOptions {
+        Route::Scripted(script) => Ok(vec![Arc::new(scripted(script)?)]),
+        Route::Replay(source) => replay::models(common, source).await,
+        Route::Http { base_url, key, .. } => Ok(vec![Arc::new(OpenAiModel::new(OpenAiOptions {
             provider: choice.provider.clone(),
             base_url: base_url.clone(),
             api_key: key.clone(),
             idle_timeout: IDLE,
-        }))),
+        }))]),
     }
 }
 

@@ -72,7 +72,12 @@ pub(crate) async fn batch(common: &Common, args: BatchArgs) -> Result<Exit, Fail
     let most = args.jobs.map_or(if is_scripted { 64 } else { 16 }, |jobs| jobs as usize);
     let mut models = Vec::with_capacity(choices.len());
     for choice in choices.values() {
-        models.push(backend::model(choice)?);
+        // A replay also answers for the providers that are recorded, where these were not chosen themselves.
+        let is_chosen = |name: &str| choices.values().any(|other| other.provider == name);
+        let answering = backend::models(common, choice).await?;
+        models.extend(
+            answering.into_iter().filter(|model| model.provider() == choice.provider || !is_chosen(model.provider())),
+        );
     }
     let builder = backend::builder(common, store).models(models).tools(backend::tools()).hooks(backend::hooks());
     let runtime = builder.limits(limits(&args)).prices(prices.clone()).build().await?;

@@ -64,6 +64,7 @@ async fn model(choice: &Result<Choice, Failed>) -> Vec<(&'static str, String)> {
     let mut found = vec![("model", choice.name())];
     match &choice.route {
         Route::Scripted(_) => found.push(("provider", "in this process, no network".into())),
+        Route::Replay(_) => found.push(("provider", "a recording, no network".into())),
         Route::Http { base_url, key, key_name } => {
             let key = if key.is_some() { format!("from {key_name}") } else { format!("none ({key_name} is not set)") };
             found.extend([("address", base_url.clone()), ("key", key), ("reachable", reachable(base_url).await)]);

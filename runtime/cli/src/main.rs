@@ -24,6 +24,7 @@ mod mock;
 mod output;
 mod print;
 mod provider;
+mod replay;
 mod run;
 mod schema;
 mod sessions;

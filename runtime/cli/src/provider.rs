@@ -31,6 +31,8 @@ pub(crate) struct Choice {
 pub(crate) enum Route {
     /// In this process.
     Scripted(Script),
+    /// From a recording.
+    Replay(Source),
     /// Over HTTP.
     Http {
         /// Up to and with `/v1`.
@@ -47,6 +49,7 @@ impl std::fmt::Debug for Route {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Scripted(script) => f.debug_tuple("Scripted").field(script).finish(),
+            Self::Replay(source) => f.debug_tuple("Replay").field(source).finish(),
             Self::Http { base_url, key_name, .. } => f.debug_tuple("Http").field(base_url).field(key_name).finish(),
         }
     }
@@ -74,6 +77,25 @@ impl Script {
     }
 }
 
+/// What a replay answers from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Source {
+    /// A folder that `--record` has written, or that session logs are in, or one such log.
+    Path(PathBuf),
+    /// A stored root: as everywhere a full id, a prefix, or `@last`.
+    Session(String),
+}
+
+impl Source {
+    /// `session/ID` is a stored session, everything else a path: `./session/x` is a folder of that name.
+    fn named(name: &str) -> Self {
+        match name.strip_prefix("session/") {
+            Some(id) => Self::Session(id.to_owned()),
+            None => Self::Path(name.into()),
+        }
+    }
+}
+
 impl Choice {
     /// The scripted demo.
     pub(crate) fn demo() -> Self {
@@ -93,7 +115,7 @@ impl Choice {
             Route::Http { base_url, .. } if !self.is_at_its_known_address(base_url) && !base_url.contains('@') => {
                 format!("{model} --base-url {}", home::quoted(Path::new(base_url)))
             }
-            Route::Http { .. } | Route::Scripted(_) => model,
+            Route::Http { .. } | Route::Scripted(_) | Route::Replay(_) => model,
         }
     }
 
@@ -103,7 +125,7 @@ impl Choice {
 
     /// Whether calls cost nothing.
     pub(crate) fn is_scripted(&self) -> bool {
-        matches!(self.route, Route::Scripted(_))
+        matches!(self.route, Route::Scripted(_) | Route::Replay(_))
     }
 
     /// What `args` and the environment say; `env` reads a variable.
@@ -129,6 +151,10 @@ impl Choice {
                 route: Route::Scripted(Script::named(model)),
             });
         }
+        if provider == "replay" {
+            let route = Route::Replay(Source::named(model));
+            return Ok(Self { provider: provider.into(), model: model.into(), route });
+        }
         let key_name = format!("{}_API_KEY", provider.to_uppercase().replace('-', "_"));
         let known = KNOWN.iter().find(|(known, ..)| *known == provider);
         let own_url = base_url.or_else(|| (provider == "openai").then(|| env("OPENAI_BASE_URL")).flatten());
@@ -141,7 +167,7 @@ impl Choice {
         let base_url = own_url.or_else(|| known.map(|(_, url, _)| (*url).to_owned())).ok_or_else(|| {
             let names = KNOWN.map(|(name, ..)| name).join(", ");
             Failed::usage(format!(
-                "no address for the provider `{provider}`: give --base-url; known are {names}, scripted"
+                "no address for the provider `{provider}`: give --base-url; known are {names}, scripted, replay"
             ))
         })?;
         let base_url = checked(&base_url)?;
@@ -240,6 +266,17 @@ mod tests {
         assert_eq!((choice.provider.as_str(), choice.model.as_str()), ("ollama", "qwen:7b"));
         assert!(choose(Some("deepseek-chat"), None, &[]).is_err());
         assert!(choose(Some(":x"), None, &[]).is_err());
+    }
+
+    #[test]
+    fn a_replay_is_of_a_path_or_of_a_stored_session() {
+        let source = |name: &str| match choose(Some(name), None, &[]).expect("a choice").route {
+            Route::Replay(source) => source,
+            other => panic!("no replay: {other:?}"),
+        };
+        assert_eq!(source("replay:session/@last"), Source::Session("@last".into()));
+        assert_eq!(source("replay:./session/x"), Source::Path("./session/x".into()));
+        assert_eq!(source("replay:c:\\kept"), Source::Path("c:\\kept".into()));
     }
 
     #[test]

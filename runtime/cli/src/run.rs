@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use impresario::kernel::{Access, AgentId, Boundary, Cause, Lane, Outcome, OutcomeKind, Seq};
+use impresario::seams::Model;
 use impresario::{AgentHandle, AgentSpec, Limits, OutputSchema, PriceTable, Receipt, Runtime, RuntimeBuilder};
 use tokio::sync::oneshot;
 
@@ -19,6 +20,7 @@ use crate::home::{self, Home};
 use crate::output::OutputFile;
 use crate::print::{self, Paint, Stream};
 use crate::provider::{self, Choice};
+use crate::replay;
 use crate::sessions::find;
 use crate::signals::Signals;
 
@@ -29,6 +31,7 @@ pub(crate) const STOP_DEADLINE: Duration = Duration::from_secs(10);
 struct Job {
     prompt: String,
     choice: Choice,
+    models: Vec<Arc<dyn Model>>,
     spec: AgentSpec,
     limits: Limits,
     prices: PriceTable,
@@ -61,6 +64,7 @@ pub(crate) async fn demo(common: &Common, args: DemoArgs) -> Result<Exit, Failed
         prices: PriceTable::default(),
         timeout: args.bounds.timeout,
         spec,
+        models: backend::models(common, &choice).await?,
         choice,
         builder: backend::builder(common, if args.ephemeral { backend::memory() } else { backend::store(&home)? }),
         resume: None,
@@ -158,6 +162,11 @@ async fn run_or_tell(common: &Common, args: RunArgs, lane: Option<Lane>) -> Resu
         durability: args.task.durability(),
         ..AgentSpec::new(&choice.provider, &choice.model, dir)
     };
+    let models = backend::models(common, &choice).await?;
+    let models = match &args.task.record {
+        Some(folder) => replay::recorded(models, folder)?,
+        None => models,
+    };
     let job = Job {
         prompt,
         limits: limits(&args.task.bounds, choice.is_scripted()),
@@ -165,6 +174,7 @@ async fn run_or_tell(common: &Common, args: RunArgs, lane: Option<Lane>) -> Resu
         timeout: args.task.bounds.timeout,
         spec,
         choice,
+        models,
         builder: backend::builder(common, store),
         resume,
         whom,
@@ -327,7 +337,7 @@ impl Job {
         let asks = self.asks && self.spec.access == Access::Write;
         let builder = self.builder.clone();
         let runtime = builder
-            .models([backend::model(&self.choice)?])
+            .models(self.models.clone())
             .tools(backend::tools())
             .hooks(backend::hooks())
             .limits(self.limits.clone())

@@ -6,7 +6,7 @@ use impresario_kernel::{AgentPath, Block, Event, Fact, Message, Seq, SessionHead
 use serde_json::{Map, Value};
 
 use super::asked::Sight;
-use super::log::{RecordedSession, lines};
+use super::log::{Placed, Session, lines};
 use super::recording::Recording;
 
 /// Gives a task to a fresh agent, there and here.
@@ -14,16 +14,8 @@ const SUBAGENT: &str = "subagent";
 /// Gives a task to an agent that has the conversation; here it is a `context` of the other.
 const SUBAGENT_FORK: &str = "subagent_fork";
 
-/// A session of dsh: its header and its log.
-type Session = (SessionHeader, Vec<Arc<Event>>);
-
 impl Recording {
-    /// Takes session logs of dsh as a recording: each session without its parent among them is a root, and a child has
-    /// the path that it would have here, `a1` for the first call of its parent that asks for one.
-    ///
-    /// Calls of `subagent` and `subagent_fork` are said in our words; all others stay as they are. Since frames, tools
-    /// and results are not those of this program, only what people and the model said is compared.
-    pub fn of_dsh(mut sessions: Vec<Session>) -> Self {
+    pub(super) fn of_dsh(mut sessions: Vec<Session>) -> Self {
         sessions.sort_by_key(|(header, _)| header.created_at);
         let mut recording = Self::of(Sight::Spoken);
         let is_root = |(header, _): &Session| {
@@ -37,7 +29,7 @@ impl Recording {
             let mut families = Families { sessions: &sessions, placed: &mut placed };
             let events = families.place_children(at, &path);
             let (header, _) = &sessions[at];
-            let session = RecordedSession { id: header.id.clone(), path, own: own(header), events };
+            let session = Placed { id: header.id.clone(), path, own: own(header), events };
             lines(&session, Sight::Spoken).into_iter().for_each(|line| recording.add(line));
         }
         recording

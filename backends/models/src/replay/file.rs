@@ -8,7 +8,7 @@
 //! | `agent`, `path`, `turn`, `step`, `attempt` | who asked, and when; `attempt` counts from 0 |
 //! | `provider`, `model` | whom |
 //! | `digest` | of the request, with ids of agents numbered |
-//! | `kept`, `asked` | the request, part by part: so many parts of what the agent's last line asked, then these |
+//! | `kept`, `of`, `asked` | the request, part by part: so many parts of what the line `of` asked, then these |
 //! | `chunks` | what came, as it came |
 //! | `end` | `finished`, `failed`, or `dropped` by who asked |
 //! | `failure` | why it failed |
@@ -18,7 +18,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read as _, Seek, SeekFrom, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -108,11 +108,17 @@ pub(super) struct Line {
     pub(super) model: String,
     digest: String,
     kept: usize,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    of: usize,
     pub(super) asked: Vec<Arc<str>>,
     pub(super) chunks: Vec<Chunk>,
     pub(super) end: End,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) failure: Option<Failure>,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// How an attempt ended.
@@ -140,6 +146,7 @@ impl Line {
             model: route.1.into(),
             digest: digest(&asked),
             kept: 0,
+            of: 0,
             asked: asked.0,
             chunks: vec![],
             end: End::Dropped,
@@ -171,18 +178,15 @@ pub(super) fn read(folder: &Path) -> Result<Vec<Line>, RecordingError> {
     let mut text = vec![];
     reader.read_until(b'\n', &mut text).map_err(io("read it"))?;
     check_head(&path, &text)?;
-    let (mut lines, mut last) = (vec![], HashMap::new());
+    let mut lines: Vec<Line> = vec![];
     for number in 2.. {
         text.clear();
         reader.read_until(b'\n', &mut text).map_err(io("read it"))?;
         if text.last() != Some(&b'\n') {
             break;
         }
-        lines.push(line(&text, &mut last).map_err(|what| RecordingError::Damaged {
-            path: path.clone(),
-            line: number,
-            what,
-        })?);
+        let damaged = |what| RecordingError::Damaged { path: path.clone(), line: number, what };
+        lines.push(line(&text, &lines).map_err(damaged)?);
     }
     Ok(lines)
 }
@@ -200,15 +204,17 @@ fn check_head(path: &Path, text: &[u8]) -> Result<(), RecordingError> {
     }
 }
 
-fn line(text: &[u8], last: &mut HashMap<AgentId, Vec<Arc<str>>>) -> Result<Line, String> {
+/// A line, with what it keeps of an earlier one.
+fn line(text: &[u8], before: &[Line]) -> Result<Line, String> {
     let mut line: Line = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    let before = last.entry(line.agent.clone()).or_default();
-    let kept = before.get(..line.kept).ok_or_else(|| {
-        format!("it keeps {} parts of what {} asked last, which had {}", line.kept, line.path, before.len())
-    })?;
-    line.asked = kept.iter().cloned().chain(line.asked).collect();
-    line.kept = 0;
-    *before = line.asked.clone();
+    if line.kept > 0 {
+        // The first attempt is in the second line of the file.
+        let base = line.of.checked_sub(2).and_then(|at| before.get(at)).and_then(|base| base.asked.get(..line.kept));
+        let base =
+            base.ok_or_else(|| format!("it keeps {} parts of line {}, where these are not", line.kept, line.of))?;
+        line.asked = base.iter().cloned().chain(line.asked).collect();
+        (line.kept, line.of) = (0, 0);
+    }
     if digest(&Asked(line.asked.clone())) != line.digest {
         return Err("what it asked has another digest than it says".into());
     }
@@ -223,8 +229,13 @@ fn line(text: &[u8], last: &mut HashMap<AgentId, Vec<Arc<str>>>) -> Result<Line,
 pub(super) struct Writer {
     path: PathBuf,
     file: File,
-    /// What each agent asked last.
-    last: HashMap<AgentId, Vec<Arc<str>>>,
+    /// How many lines there are, and how long they are.
+    lines: usize,
+    length: u64,
+    /// What each agent asked last, and in which line.
+    last: HashMap<AgentId, (usize, Vec<Arc<str>>)>,
+    /// Who wrote the last line: another agent's first request has the same frame.
+    previous: Option<AgentId>,
 }
 
 impl Writer {
@@ -248,60 +259,64 @@ impl Writer {
             Err(fs::TryLockError::Error(error)) => return Err(io("lock it")(error)),
             Ok(()) => {}
         }
-        let length = whole_length(&mut file).map_err(io("read it"))?;
-        if length == 0 && file.metadata().map_err(io("read it"))?.len() > 0 {
-            // Half a first line, of ours or not.
-            let mut text = String::new();
-            let _ = file.seek(SeekFrom::Start(0)).and_then(|_| (&mut file).take(200).read_to_string(&mut text));
-            return Err(RecordingError::Foreign {
-                path,
-                found: format!("{:?}", text.chars().take(60).collect::<String>()),
-            });
-        }
-        if length == 0 {
-            let head = Head { recording: "impresario".into(), version: VERSION };
-            put(&mut file, &head).map_err(io("write it"))?;
-        } else {
-            file.seek(SeekFrom::Start(0)).map_err(io("read it"))?;
-            let mut text = vec![];
-            BufReader::new(&file).read_until(b'\n', &mut text).map_err(io("read it"))?;
-            check_head(&path, &text)?;
+        let (head, mut lines, mut length) = whole_lines(&file).map_err(io("read it"))?;
+        if !head.is_empty() {
+            check_head(&path, &head)?;
             file.set_len(length).map_err(io("take half a line from its end"))?;
         }
-        Ok(Self { path, file, last: HashMap::new() })
+        if lines == 0 {
+            let head = Head { recording: "impresario".into(), version: VERSION };
+            (lines, length) = (1, put(&mut file, &head).map_err(io("write it"))?);
+        }
+        Ok(Self { path, file, lines, length, last: HashMap::new(), previous: None })
     }
 
     /// Adds an attempt, and gives it to the system at once.
     pub(super) fn add(&mut self, mut line: Line) -> Result<(), RecordingError> {
-        let before = self.last.entry(line.agent.clone()).or_default();
-        line.kept = before.iter().zip(&line.asked).take_while(|(one, other)| one == other).count();
-        *before = line.asked.clone();
+        let bases =
+            [Some(&line.agent), self.previous.as_ref()].into_iter().flatten().filter_map(|of| self.last.get(of));
+        let kept = |asked: &[Arc<str>]| asked.iter().zip(&line.asked).take_while(|(one, other)| one == other).count();
+        let bases = bases.map(|(number, asked)| (kept(asked), *number));
+        (line.kept, line.of) = bases.filter(|(kept, _)| *kept > 0).max().unwrap_or_default();
+        let asked = line.asked.clone();
         line.asked.drain(..line.kept);
-        let io = |source| RecordingError::Io { path: self.path.clone(), doing: "write it", source };
-        put(&mut self.file, &line).map_err(io)
+        match put(&mut self.file, &line) {
+            Ok(written) => self.length += written,
+            Err(source) => {
+                // What is written next must not stand behind half a line. If that fails, too, the reader will say so.
+                let _ = self.file.set_len(self.length);
+                return Err(RecordingError::Io { path: self.path.clone(), doing: "write it", source });
+            }
+        }
+        self.lines += 1;
+        self.previous = Some(line.agent.clone());
+        self.last.insert(line.agent, (self.lines, asked));
+        Ok(())
     }
 }
 
 /// One write a line, so that two never mix and a crash leaves at most one half.
-fn put(file: &mut File, value: &impl Serialize) -> io::Result<()> {
+fn put(file: &mut File, value: &impl Serialize) -> io::Result<u64> {
     let mut text = serde_json::to_vec(value)?;
     text.push(b'\n');
-    file.write_all(&text)
+    file.write_all(&text)?;
+    Ok(u64::try_from(text.len()).unwrap_or(u64::MAX))
 }
 
-/// How long a file is up to the end of its last whole line.
-fn whole_length(file: &mut File) -> io::Result<u64> {
-    let mut end = file.seek(SeekFrom::End(0))?;
-    let mut block = vec![0; 64 * 1024];
-    while end > 0 {
-        let length = usize::try_from(end).unwrap_or(usize::MAX).min(block.len());
-        let begin = end - u64::try_from(length).unwrap_or(end);
-        file.seek(SeekFrom::Start(begin))?;
-        file.read_exact(&mut block[..length])?;
-        if let Some(at) = block[..length].iter().rposition(|byte| *byte == b'\n') {
-            return Ok(begin + u64::try_from(at).unwrap_or(0) + 1);
+/// The first line of a file, how many whole lines it has, and how long these are.
+fn whole_lines(file: &File) -> io::Result<(Vec<u8>, usize, u64)> {
+    let (mut reader, mut line) = (BufReader::new(file), vec![]);
+    let (mut head, mut lines, mut length) = (vec![], 0, 0);
+    loop {
+        line.clear();
+        let read = reader.read_until(b'\n', &mut line)?;
+        if lines == 0 {
+            head.clone_from(&line);
         }
-        end = begin;
+        if line.last() != Some(&b'\n') {
+            return Ok((head, lines, length));
+        }
+        lines += 1;
+        length += u64::try_from(read).unwrap_or(u64::MAX);
     }
-    Ok(0)
 }

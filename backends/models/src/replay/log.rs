@@ -5,39 +5,58 @@ use std::sync::Arc;
 use impresario_kernel::assembler::Assembler;
 use impresario_kernel::surface::Surface;
 use impresario_kernel::{
-    AgentId, AgentPath, Block, Chunk, Event, Fact, Failure, FinishReason, RequestHeader, Seq, TurnEnd, Usage,
+    AgentId, AgentPath, Block, Chunk, Event, Fact, Failure, FinishReason, RequestHeader, Seq, SessionHeader, TurnEnd,
+    Usage,
 };
 
 use super::asked::{Asked, Sight};
 use super::file::{End, Line};
 use super::recording::Recording;
 
-/// A session of a store.
-#[derive(Clone, Debug)]
-pub struct RecordedSession {
-    /// The agent's id.
-    pub id: AgentId,
-    /// Where it stands in its tree.
-    pub path: AgentPath,
-    /// What is before this place was inherited by a fork: somebody else asked for it.
-    pub own: Seq,
-    /// Its log.
-    pub events: Vec<Arc<Event>>,
+/// A session as it is stored: its header and its log.
+pub(super) type Session = (SessionHeader, Vec<Arc<Event>>);
+
+/// A session with its place in its tree.
+#[derive(Debug)]
+pub(super) struct Placed {
+    pub(super) id: AgentId,
+    pub(super) path: AgentPath,
+    /// What is before this place somebody else asked for.
+    pub(super) own: Seq,
+    pub(super) events: Vec<Arc<Event>>,
 }
 
 impl Recording {
-    /// Takes what is stored of some agents as a recording of them.
-    pub fn of_sessions(sessions: impl IntoIterator<Item = RecordedSession>) -> Self {
+    /// Takes session logs, whole ones, as a recording of their agents; what a fork has inherited is not its own.
+    ///
+    /// Logs of this program say where their agents stand, and requests are compared whole. Logs of dsh do not: a
+    /// session without its parent among them is a root, and a child has the path that it would have here, `a1` for the
+    /// first call of its parent that asks for one. Their calls of `subagent` and `subagent_fork` are said in our words,
+    /// all others stay as they are, and only what people and the model said is compared, since frames, tools and results
+    /// are not those of this program.
+    pub fn of_logs(sessions: Vec<(SessionHeader, Vec<Arc<Event>>)>) -> Self {
+        let Some(births) = sessions.iter().map(|(_, events)| birth(events)).collect::<Option<Vec<_>>>() else {
+            return Self::of_dsh(sessions);
+        };
         let mut recording = Self::of(Sight::Whole);
-        for session in sessions {
-            lines(&session, Sight::Whole).into_iter().for_each(|line| recording.add(line));
+        for ((header, events), (path, own)) in sessions.into_iter().zip(births) {
+            let placed = Placed { id: header.id, path, own, events };
+            lines(&placed, Sight::Whole).into_iter().for_each(|line| recording.add(line));
         }
         recording
     }
 }
 
+/// Where an agent of this program stands, and where its own events begin. A fork has inherited another birth, too.
+fn birth(events: &[Arc<Event>]) -> Option<(AgentPath, Seq)> {
+    events.iter().rev().find_map(|event| match &event.fact {
+        Fact::AgentBorn(birth) => Some((birth.path.clone(), event.seq)),
+        _ => None,
+    })
+}
+
 /// The attempts of a session's own steps, in order.
-pub(super) fn lines(session: &RecordedSession, sight: Sight) -> Vec<Line> {
+pub(super) fn lines(session: &Placed, sight: Sight) -> Vec<Line> {
     let header = Arc::new(RequestHeader::new("", ""));
     let mut reader =
         Reader { session, sight, header, surface: Surface::default(), step: None, chunks: vec![], lines: vec![] };
@@ -51,7 +70,7 @@ pub(super) fn lines(session: &RecordedSession, sight: Sight) -> Vec<Line> {
 
 /// A log on its way through.
 struct Reader<'a> {
-    session: &'a RecordedSession,
+    session: &'a Placed,
     sight: Sight,
     header: Arc<RequestHeader>,
     surface: Surface,
