@@ -12,6 +12,24 @@
 //! Not compared are provider and model, what the runtime says about itself (folder, limits), ids of messages and calls,
 //! and which ids agents have, as long as the same ones stand in the same places: an answer that names an agent names
 //! the one of this run.
+//!
+//! # The file
+//!
+//! `recording.jsonl` in a folder of its own. The first line says what it is, `{"recording":"impresario","version":1}`;
+//! each further one is an attempt at an answer, written when that was over:
+//!
+//! | key | holds |
+//! |---|---|
+//! | `agent`, `path`, `turn`, `step`, `attempt` | who asked, and when; `attempt` counts from 0 |
+//! | `provider`, `model` | whom |
+//! | `digest` | of the request, with ids of agents numbered |
+//! | `kept`, `of`, `asked` | the request, part by part: so many parts of what the line `of` asked, then these |
+//! | `chunks` | what came, as it came |
+//! | `end` | `finished`, `failed`, or `dropped` by who asked |
+//! | `failure` | why it failed |
+//!
+//! Lines are in the order in which the attempts ended. A last line without its end was cut off by a crash and does not
+//! count.
 
 mod asked;
 mod dsh;
