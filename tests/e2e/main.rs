@@ -13,5 +13,6 @@ mod keep;
 mod kit;
 mod outputs;
 mod replay;
+mod scripts;
 mod todo;
 mod worktrees;

@@ -26,7 +26,7 @@ fn transcripts(place: &Place, root: &str) -> BTreeMap<String, Vec<Value>> {
 }
 
 /// The transcripts of what was just run, with the ids of agents by their paths.
-fn last(place: &Place) -> BTreeMap<String, Vec<Value>> {
+pub(crate) fn last(place: &Place) -> BTreeMap<String, Vec<Value>> {
     let newest = place.ok(&["sessions", "ls", "--json", "--limit", "1"]).events().remove(0);
     let root = newest["id"].as_str().expect("a session has an id").to_owned();
     let listed = place.ok(&["sessions", "ls", "--all", "--json", "--limit", "0"]).events();

@@ -17,6 +17,7 @@ use impresario_seams::{ChunkStream, Model, ModelRequest};
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
+use crate::asker;
 use deltas::{Broken, Decoder};
 
 /// How long a connection may take to stand.
@@ -69,6 +70,9 @@ impl OpenAiModel {
         let client = self.client.clone().map_err(|error| Failure::new("TRANSPORT", error))?;
         let url = format!("{}/chat/completions", self.options.base_url.trim_end_matches('/'));
         let mut call = client.post(&url).header(CONTENT_TYPE, "application/json").header(ACCEPT, "text/event-stream");
+        if let Some(asker) = asker::value(&request.scope).filter(|_| is_this_machine(&url)) {
+            call = call.header(asker::HEADER, asker);
+        }
         if let Some(key) = &self.options.api_key {
             call = call.header(AUTHORIZATION, bearer(key)?);
         }
@@ -113,6 +117,13 @@ impl failure::Named for Headers<'_> {
     fn named(&self, name: &str) -> Option<String> {
         self.0.get(name)?.to_str().ok().map(str::to_owned)
     }
+}
+
+/// Whether an address cannot be another machine's, whatever names mean there.
+fn is_this_machine(url: &str) -> bool {
+    let host = reqwest::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
+    let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
 }
 
 fn is_loopback(url: &str) -> bool {

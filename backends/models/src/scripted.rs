@@ -8,22 +8,26 @@ mod dice;
 mod directive;
 mod latency;
 mod rules;
+mod speech;
 mod view;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt, stream};
-use impresario_kernel::{Block, Chunk, Failure, FinishReason, Usage};
+use impresario_kernel::{Failure, Usage};
 use impresario_seams::{ChunkStream, Model, ModelRequest};
+use tokio::time::Instant;
+
+use speech::Speech;
 
 pub use latency::{Latency, LatencyError, Pace};
 pub use rules::ScriptError;
 pub use view::{Answered, View};
 
-/// How many bytes of text come in one piece, about.
-const PIECE: usize = 24;
+/// How long adapters let a provider be silent, by default.
+const IDLE: Duration = Duration::from_secs(120);
 
 /// An answer to one request.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,8 +41,14 @@ pub struct Answer {
     /// How long it takes to begin; none takes as long as the model's answers usually do
     /// ([`ScriptedModel::with_latency`]).
     pub latency: Option<Duration>,
+    /// How long each token behind the first takes; none is no time where `latency` says something, else as usual.
+    pub per_token: Option<Duration>,
+    /// What it costs; none is a token for every four bytes.
+    pub usage: Option<Usage>,
     /// The attempt fails with this, behind what it says; calls are not asked for.
     pub failure: Option<Failure>,
+    /// It breaks after so many pieces, with its failure, or, if it has none, falls silent.
+    pub breaks_after: Option<usize>,
     /// Whether it runs into its output limit.
     pub is_cut: bool,
 }
@@ -66,8 +76,14 @@ type Decide = dyn Fn(&View<'_>) -> Answer + Send + Sync;
 #[derive(Clone)]
 pub struct ScriptedModel {
     decide: Arc<Decide>,
-    latency: Duration,
+    latency: Latency,
+    seed: u64,
+    silence: Silence,
 }
+
+/// After how long somebody who is silent is given up; none is never.
+#[derive(Clone, Copy, Debug)]
+struct Silence(Option<Duration>);
 
 impl ScriptedModel {
     /// Follows the directives in what it is told, `[[FANOUT n=4 tool=subagent]]` for one; without one it repeats what
@@ -89,24 +105,46 @@ impl ScriptedModel {
         Self::from_fn(demo::answer).with_latency(latency)
     }
 
-    /// Follows the rules of a script; directives work where no rule matches. The format is in the README.
+    /// Follows the rules of a script; directives work where no rule matches. [`ScriptedModel::SCRIPTS`] says what can be
+    /// in one:
+    ///
+    /// ```text
+    #[doc = include_str!("scripted/script.txt")]
+    /// ```
     ///
     /// # Errors
     /// [`ScriptError`] with the line, for what is not TOML or not a rule.
     pub fn from_toml(text: &str) -> Result<Self, ScriptError> {
         let script = rules::parse(text)?;
-        Ok(Self::from_fn(move |view| script.answer(view).unwrap_or_else(|| directive::answer(view))))
+        let seed = script.seed();
+        Ok(Self::from_fn(move |view| script.answer(view, directive::answer)).with_seed(seed))
     }
+
+    /// The form of scripts.
+    pub const SCRIPTS: &str = include_str!("scripted/script.txt");
 
     /// Answers with a function.
     pub fn from_fn(decide: impl Fn(&View<'_>) -> Answer + Send + Sync + 'static) -> Self {
-        Self { decide: Arc::new(decide), latency: Duration::ZERO }
+        Self { decide: Arc::new(decide), latency: Latency::default(), seed: 0, silence: Silence(Some(IDLE)) }
     }
 
     /// Sets how long an answer that does not say so itself takes to begin; by default it begins at once.
     #[must_use]
-    pub fn with_latency(self, latency: Duration) -> Self {
-        Self { latency, ..self }
+    pub fn with_latency(self, latency: impl Into<Latency>) -> Self {
+        Self { latency: latency.into(), ..self }
+    }
+
+    /// Sets what the usual latencies are drawn from; a script that says its own seed keeps it for its own.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// Lets answers that fall silent stay so: who asks over HTTP gives up by itself. Otherwise they fail with `TIMEOUT`
+    /// after two minutes, as they do in adapters.
+    #[must_use]
+    pub fn silent_for_ever(self) -> Self {
+        Self { silence: Silence(None), ..self }
     }
 }
 
@@ -122,21 +160,15 @@ impl Model for ScriptedModel {
     }
 
     fn stream(&self, request: ModelRequest) -> BoxFuture<'static, Result<ChunkStream, Failure>> {
-        let (decide, latency) = (Arc::clone(&self.decide), self.latency);
+        let Self { decide, latency, seed, silence } = self.clone();
         async move {
+            let asked = Instant::now();
             let answer = decide(&View::new(&request));
-            let latency = answer.latency.unwrap_or(latency);
-            if !latency.is_zero() {
-                tokio::time::sleep(latency).await;
+            let pace = pace(&answer, latency.draw(seed, &request.scope));
+            if !pace.first.is_zero() {
+                tokio::time::sleep_until(asked + pace.first).await;
             }
-            match answer.failure.clone() {
-                Some(failure) if answer.text.is_empty() && answer.reasoning.is_empty() => Err(failure),
-                Some(failure) => {
-                    let said: Vec<_> = said(&answer).into_iter().map(Ok).chain([Err(failure)]).collect();
-                    Ok(stream::iter(said).boxed())
-                }
-                None => Ok(stream::iter(chunks(&request, &answer).into_iter().map(Ok)).boxed()),
-            }
+            Speech::of(&request, &answer, silence).stream(pace, asked)
         }
         .boxed()
     }
@@ -146,77 +178,10 @@ impl Model for ScriptedModel {
     }
 }
 
-/// What it thinks and says.
-fn said(answer: &Answer) -> Vec<Chunk> {
-    let mut chunks = vec![];
-    let index = u32::from(!answer.reasoning.is_empty());
-    chunks.extend(pieces(&answer.reasoning).map(|text| Chunk::ReasoningDelta { index: 0, text: text.into() }));
-    chunks.extend(pieces(&answer.text).map(|text| Chunk::TextDelta { index, text: text.into() }));
-    chunks
-}
-
-fn chunks(request: &ModelRequest, answer: &Answer) -> Vec<Chunk> {
-    let mut chunks = said(answer);
-    let index = u32::from(!answer.reasoning.is_empty()) + u32::from(!answer.text.is_empty());
-    for (at, (name, arguments)) in (0u32..).zip(&answer.calls) {
-        let id = View::new(request).call_id(at);
-        let half = (0..=arguments.len() / 2).rev().find(|&end| arguments.is_char_boundary(end)).unwrap_or(0);
-        for part in [&arguments[..half], &arguments[half..]] {
-            let (id, name) = (id.clone(), Some(name.as_str().into()));
-            chunks.push(Chunk::ToolCallDelta { index: index + at, id, name, arguments_delta: part.into() });
-        }
-    }
-    let said = answer.text.len() + answer.reasoning.len() + answer.calls.iter().map(|call| call.1.len()).sum::<usize>();
-    let system = request.header.system.as_ref().map_or(0, |system| system.len());
-    let heard: usize = system + request.messages.iter().map(|message| heard(&message.content)).sum::<usize>();
-    let tokens = |bytes: usize| u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX);
-    let usage = Usage { input_tokens: tokens(heard), output_tokens: tokens(said), ..Usage::default() };
-    chunks.push(Chunk::Usage { usage });
-    let reason = match (answer.is_cut, answer.calls.is_empty()) {
-        (true, _) => FinishReason::MaxTokens,
-        (false, true) => FinishReason::Stop,
-        (false, false) => FinishReason::ToolCalls,
-    };
-    chunks.push(Chunk::Finish { reason, replay_state: None });
-    chunks
-}
-
-/// How many bytes of texts, calls and results there are.
-fn heard(blocks: &[Block]) -> usize {
-    let bytes = |block: &Block| match block {
-        Block::Text { text } | Block::Reasoning { text } => text.len(),
-        Block::ToolCall { arguments, .. } => arguments.len(),
-        Block::ToolResult { content, .. } => heard(content),
-        Block::Other(_) => 0,
-    };
-    blocks.iter().map(bytes).sum()
-}
-
-/// A text in pieces of about [`PIECE`] bytes, cut behind spaces where there are some.
-fn pieces(text: &str) -> impl Iterator<Item = &str> {
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let is_end = |end: &usize| rest.is_char_boundary(*end);
-        let least = (PIECE.min(rest.len())..=rest.len()).find(is_end).unwrap_or(rest.len());
-        let end = rest[..least].rfind(' ').map_or(least, |space| space + 1);
-        let (piece, behind) = rest.split_at(if least == rest.len() { least } else { end });
-        rest = behind;
-        Some(piece)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_are_the_whole_text() {
-        for text in ["", "a", &"word ".repeat(40), &"ö".repeat(100)] {
-            assert_eq!(pieces(text).collect::<String>(), text);
-        }
-        assert!(pieces(&"word ".repeat(40)).count() > 5);
+/// What an answer says of its pace, else what is usual.
+fn pace(answer: &Answer, usual: Pace) -> Pace {
+    match answer.latency {
+        Some(first) => Pace { first, token: answer.per_token.unwrap_or_default() },
+        None => Pace { token: answer.per_token.unwrap_or(usual.token), ..usual },
     }
 }

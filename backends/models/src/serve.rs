@@ -2,7 +2,6 @@
 
 mod wire;
 
-use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, Write};
 use std::pin::Pin;
@@ -12,7 +11,7 @@ use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -24,6 +23,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+
+use crate::asker;
 
 /// The longest request that is read.
 const REQUEST_MAX: usize = 256 * 1024 * 1024;
@@ -119,10 +120,10 @@ async fn models(State(server): State<Server>) -> Json<Value> {
     Json(json!({"object": "list", "data": [{"id": provider, "object": "model", "owned_by": "impresario"}]}))
 }
 
-async fn complete(State(server): State<Server>, body: Bytes) -> Response {
+async fn complete(State(server): State<Server>, headers: HeaderMap, body: Bytes) -> Response {
     let open = OpenRequest::new(Arc::clone(&server.stats));
     server.record(&body);
-    let (request, streams) = match wire::request(&body) {
+    let (request, streams) = match wire::request(&body, asker::of(&headers)) {
         Ok(request) => request,
         Err(error) => {
             let message = format!("the request does not read: {error}");
@@ -134,6 +135,9 @@ async fn complete(State(server): State<Server>, body: Bytes) -> Response {
         match server.model.stream(request).await {
             Ok(chunks) if streams => events(chunks.take_until(server.closed()).boxed(), &model, open),
             Ok(chunks) => whole(chunks, &model, open).await,
+            Err(failure) if streams && Broken::of(&failure).is_some() => {
+                events(stream::iter([Err(failure)]).boxed(), &model, open)
+            }
             Err(failure) => open.close_with(failed(&failure)),
         }
     };
@@ -176,51 +180,96 @@ impl Drop for OpenRequest {
     }
 }
 
-/// Chunks as server-sent events. Only a stream that came to its own end says so.
+/// Chunks as server-sent events. Only a stream that came to its own end says so, and what an adapter would say of a broken
+/// connection or a broken event becomes one.
 fn events(chunks: ChunkStream, model: &str, open: OpenRequest) -> Response {
     let mut encoder = wire::Encoder::new(model);
-    let lines = chunks.flat_map(move |chunk| {
-        let is_end = matches!(chunk, Err(_) | Ok(Chunk::Finish { .. }));
-        let values = match &chunk {
-            Ok(chunk) => encoder.encode(chunk),
-            Err(failure) => vec![wire::error(failure)],
+    let pieces = chunks.flat_map(move |chunk| {
+        let mut pieces: Vec<Piece> = match &chunk {
+            Ok(chunk) => encoder.encode(chunk).into_iter().map(|value| Piece::event(&value)).collect(),
+            Err(failure) => vec![match Broken::of(failure) {
+                Some(Broken::Connection) => Piece::Reset,
+                Some(Broken::Event) => Piece::Text("data: {\"choices\": [{\"delta\": \n\n".into()),
+                None => Piece::event(&wire::error(failure)),
+            }],
         };
-        let lines = values.into_iter().map(|value| Line { text: format!("data: {value}\n\n"), is_last: false });
-        let done = chunk.is_ok() && is_end;
-        let mut lines: Vec<Line> = lines.collect();
-        lines.extend(done.then(|| Line { text: "data: [DONE]\n\n".into(), is_last: false }));
-        if let Some(last) = lines.last_mut() {
-            last.is_last = is_end;
+        if let Ok(Chunk::Finish { .. }) = chunk {
+            pieces.push(Piece::Text("data: [DONE]\n\n".into()));
         }
-        stream::iter(lines)
+        let last = matches!(chunk, Err(_) | Ok(Chunk::Finish { .. })).then(|| pieces.len().saturating_sub(1));
+        stream::iter(pieces.into_iter().enumerate().map(move |(at, piece)| Part { piece, is_last: Some(at) == last }))
     });
-    let body = Counting { lines: lines.boxed(), open };
+    let body = Counting { parts: pieces.boxed(), open, is_flushed: false };
     let mut response = Response::new(Body::from_stream(body));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     response
 }
 
-/// An event as it is sent.
-struct Line {
-    text: String,
+/// A failure that has no words on the wire: it is seen there.
+enum Broken {
+    Connection,
+    Event,
+}
+
+impl Broken {
+    fn of(failure: &Failure) -> Option<Self> {
+        match failure.code.as_str() {
+            "STREAM_CLOSED" => Some(Self::Connection),
+            "MALFORMED_RESPONSE" => Some(Self::Event),
+            _ => None,
+        }
+    }
+}
+
+/// Something that is sent.
+enum Piece {
+    Text(String),
+    /// The connection is closed in the middle of the body.
+    Reset,
+}
+
+impl Piece {
+    fn event(value: &Value) -> Self {
+        Self::Text(format!("data: {value}\n\n"))
+    }
+}
+
+/// A piece, and whether the answer is over with it.
+struct Part {
+    piece: Piece,
     is_last: bool,
 }
 
 /// A body that knows whether it was sent to its end.
 struct Counting {
-    lines: BoxStream<'static, Line>,
+    parts: BoxStream<'static, Part>,
     open: OpenRequest,
+    /// Whether the connection is to be closed, and what came before is on its way.
+    is_flushed: bool,
 }
 
 impl Stream for Counting {
-    type Item = Result<Bytes, Infallible>;
+    type Item = io::Result<Bytes>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let line = self.lines.poll_next_unpin(context);
-        if matches!(&line, Poll::Ready(Some(line)) if line.is_last) {
+        if self.is_flushed {
+            return Poll::Ready(Some(Err(io::ErrorKind::ConnectionReset.into())));
+        }
+        let part = self.parts.poll_next_unpin(context);
+        if matches!(&part, Poll::Ready(Some(part)) if part.is_last) {
             self.open.complete();
         }
-        line.map(|line| line.map(|line| Ok(Bytes::from(line.text))))
+        match part {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Ready(Some(Part { piece: Piece::Text(text), .. })) => Poll::Ready(Some(Ok(Bytes::from(text)))),
+            // The server sends what it has while it waits, and throws it away when the body fails.
+            Poll::Ready(Some(Part { piece: Piece::Reset, .. })) => {
+                self.is_flushed = true;
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
     }
 }
 
@@ -247,13 +296,15 @@ fn failed(failure: &Failure) -> Response {
         "AUTH" => StatusCode::UNAUTHORIZED,
         "QUOTA" => StatusCode::PAYMENT_REQUIRED,
         "UNKNOWN_MODEL" => StatusCode::NOT_FOUND,
-        "SERVER" | "TRANSPORT" | "TIMEOUT" => StatusCode::SERVICE_UNAVAILABLE,
+        "TIMEOUT" => StatusCode::REQUEST_TIMEOUT,
+        "SERVER" | "TRANSPORT" | "STREAM_CLOSED" => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::BAD_REQUEST,
     };
     let status = failure.status.and_then(|status| StatusCode::from_u16(status).ok()).unwrap_or(of_code);
     let mut response = (status, Json(wire::error(failure))).into_response();
     if let Some(wait) = failure.provider_retry_after_ms {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.div_ceil(1000)));
+        response.headers_mut().insert("retry-after-ms", HeaderValue::from(wait));
     }
     response
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use impresario::Durability;
 use impresario::kernel::Access;
+use impresario::models::scripted::{Latency, ScriptedModel};
 
 use crate::spend::SpendArgs;
 use crate::{exit, figures};
@@ -93,6 +94,7 @@ pub(crate) enum Command {
     /// The tree of a stored session (the same as `sessions tree`)
     Tree(TreeArgs),
     /// Serve the scripted model as an OpenAI-compatible API on loopback
+    #[command(after_long_help = scripts_help())]
     MockModel(MockArgs),
     /// Copy the store to a file, also while agents run
     Backup(BackupArgs),
@@ -544,10 +546,13 @@ pub(crate) struct MockArgs {
     /// What it says: `builtin`, `demo`, or a file
     #[arg(long, value_name = "FILE", default_value = "builtin")]
     pub(crate) script: String,
-    /// How many milliseconds pass before an answer begins, where the script or the directive does not say; models of
-    /// real servers take about as long. 0 measures what is left: the runtime itself
-    #[arg(long, value_name = "MS", default_value_t = 200)]
-    pub(crate) latency: u64,
+    /// How long an answer takes, where the script or the directive does not say: 200ms, 50..150ms, lognormal(200ms, 0.5),
+    /// each with `+ 80 tok/s`; a bare number is milliseconds. 0 measures what is left: the runtime itself
+    #[arg(long, value_name = "TIME", default_value = "200ms")]
+    pub(crate) latency: Latency,
+    /// What that is drawn from, if anything is left to chance [default: the script's]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
     /// Add each request to this file, a line of JSON each
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
@@ -560,6 +565,12 @@ pub(crate) struct DoctorArgs {
     pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) bounds: BoundArgs,
+}
+
+/// What a script and a prompt can say.
+fn scripts_help() -> String {
+    let (scripts, directives) = (ScriptedModel::SCRIPTS, ScriptedModel::DIRECTIVES);
+    format!("A script is TOML:\n\n{scripts}\nPrompts say what the answer is to be where no rule fits:\n\n{directives}")
 }
 
 fn parse_access(text: &str) -> Result<Access, String> {

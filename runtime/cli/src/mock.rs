@@ -1,7 +1,6 @@
 //! `mock-model`: the scripted model as an OpenAI-compatible server on loopback.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::args::MockArgs;
 use crate::backend;
@@ -13,7 +12,9 @@ use crate::signals::Signals;
 
 /// Serves until SIGINT or SIGTERM.
 pub(crate) async fn mock_model(args: &MockArgs) -> Result<Exit, Failed> {
-    let model = backend::scripted(&Script::named(&args.script))?.with_latency(Duration::from_millis(args.latency));
+    // Who asks gives up by itself on an answer that stalls.
+    let model = backend::scripted(&Script::named(&args.script))?.with_latency(args.latency).silent_for_ever();
+    let model = args.seed.map_or(model.clone(), |seed| model.with_seed(seed));
     let record = args.record.as_ref().map(|path| {
         let file = std::fs::File::options().append(true).create(true).open(path);
         file.map_err(|error| Failed::io(format!("record into {}", path.display()), &error))

@@ -30,7 +30,7 @@ pub struct ModelRequest {
     pub header: Arc<RequestHeader>,
     /// The surface, in order.
     pub messages: Vec<Arc<Message>>,
-    /// Who asks, for scripted models, traces and rate limits; never sent to a provider.
+    /// Who asks, for scripted models, traces and rate limits; never sent to another machine.
     pub scope: ModelScope,
 }
 

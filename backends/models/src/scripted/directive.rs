@@ -13,14 +13,16 @@ const CALLS_MAX: u64 = 100_000;
 
 /// What there is.
 pub(super) const HELP: &str = "\
-[[FANOUT n=32 tool=subagent]]      n parallel calls of the tool, each with the prompt [[LEAF i]]; when all results are
-                                   in: `fanout done results=N`. With latency=MS (passed on), context=fork,
-                                   background=true, fail=K (leaf K fails), leaf=\"words for each leaf\"
-[[LEAF i]]                         a short text; with `error` it fails, with tool=NAME args={JSON} it calls that first
-[[CHAIN d=4]]                      delegates [[CHAIN d=3]] and so on; d=0 answers
-[[SAY text]]                       that text
-[[TOOL name {JSON}]]               calls the tool, then answers with its result
-latency=MS in any of them          the answer takes that long";
+[[FANOUT n=32 tool=subagent]]   n parallel calls of the tool, each with the prompt [[LEAF i]]; when
+                                all results are in: `fanout done results=N`. With latency=MS
+                                (passed on), context=fork, background=true, fail=K (leaf K fails),
+                                leaf=\"words for each leaf\"
+[[LEAF i]]                      a short text; with `error` it fails, with tool=NAME args={JSON} it
+                                calls that first
+[[CHAIN d=4]]                   delegates [[CHAIN d=3]] and so on; d=0 answers
+[[SAY text]]                    that text
+[[TOOL name {JSON}]]            calls the tool, then answers with its result
+latency=MS in any of them       the answer takes that long";
 
 /// The answer to a request whose last directive says what it is to be.
 pub(super) fn answer(view: &View<'_>) -> Answer {

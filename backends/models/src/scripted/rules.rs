@@ -1,34 +1,56 @@
 //! Scripts: rules in TOML.
 
+mod fault;
+mod placeholder;
+
 use std::time::Duration;
 
-use impresario_kernel::Failure;
+use impresario_kernel::Usage;
 use serde::Deserialize;
 use serde_json::Value;
+use toml::Spanned;
 
-use super::Answer;
-use super::view::{Answered, View};
+use super::latency::Latency;
+use super::view::View;
+use super::{Answer, Pace};
+use fault::Faults;
+use placeholder::{filled, filled_in};
 
-/// The keys of a script, of its rules, and of their calls and failures.
-const KEYS: [&str; 18] = [
+/// The keys of a script, of its rules, and of their calls, usage and failures.
+const KEYS: [&str; 33] = [
+    "seed",
+    "defaults",
     "rule",
     "path",
     "turn",
     "step",
     "attempt",
     "contains",
+    "system_contains",
+    "request_contains",
+    "last_result_contains",
+    "has_tool",
     "reasoning",
     "text",
     "calls",
+    "usage",
+    "latency",
     "latency_ms",
     "fail",
     "max_tokens",
     "name",
     "arguments",
+    "input",
+    "cached",
+    "output",
+    "kind",
     "code",
     "message",
     "status",
     "retry_after_ms",
+    "after",
+    "times",
+    "probability",
 ];
 
 /// A text that is no script; says where.
@@ -41,13 +63,16 @@ pub enum ScriptError {
         #[from]
         error: toml::de::Error,
     },
-    /// A rule with a placeholder that nothing stands for.
+    /// A text with a placeholder that nothing stands for.
     #[error(
-        "script: rule {rule} has the placeholder {{{{{placeholder}}}}}; there are {{{{prompt}}}} and {{{{result 0}}}}"
+        "script: line {line}: `{key}` has the placeholder {{{{{placeholder}}}}}; there are {{{{prompt}}}} and \
+         {{{{result 0}}}}"
     )]
     Placeholder {
-        /// Which rule, from 1.
-        rule: usize,
+        /// Where the value begins.
+        line: usize,
+        /// Whose value.
+        key: &'static str,
         /// What is between the braces.
         placeholder: String,
     },
@@ -83,8 +108,24 @@ fn distance(one: &str, other: &str) -> usize {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Script {
+    /// What is drawn for latencies and failures follows from it and from who asks.
+    #[serde(default)]
+    seed: u64,
+    #[serde(default)]
+    defaults: Defaults,
     #[serde(default)]
     rule: Vec<Rule>,
+}
+
+/// What a rule has that does not say otherwise; directives have it, too.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Defaults {
+    latency: Option<Latency>,
+    latency_ms: Option<u64>,
+    usage: Option<RuleUsage>,
+    #[serde(default)]
+    fail: Faults,
 }
 
 /// One rule: conditions, all of which must hold, and an answer.
@@ -99,15 +140,22 @@ struct Rule {
     attempt: Option<u32>,
     /// Something that the prompt contains.
     contains: Option<String>,
+    system_contains: Option<String>,
+    /// Something that any text of the request contains.
+    request_contains: Option<String>,
+    last_result_contains: Option<String>,
+    /// A tool that is on offer.
+    has_tool: Option<String>,
     #[serde(default)]
     reasoning: String,
     /// `{{prompt}}` and `{{result 0}}` stand for the prompt and the results so far, here and in arguments.
-    #[serde(default)]
-    text: String,
+    text: Option<Spanned<String>>,
     #[serde(default)]
     calls: Vec<RuleCall>,
+    usage: Option<RuleUsage>,
+    latency: Option<Latency>,
     latency_ms: Option<u64>,
-    fail: Option<RuleFailure>,
+    fail: Option<Faults>,
     #[serde(default)]
     max_tokens: bool,
 }
@@ -116,139 +164,112 @@ struct Rule {
 #[serde(deny_unknown_fields)]
 struct RuleCall {
     name: String,
-    #[serde(default)]
-    arguments: Value,
+    arguments: Option<Spanned<Value>>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+/// Tokens, as a provider counts them.
+#[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RuleFailure {
-    code: String,
+struct RuleUsage {
+    /// Input that was not cached.
     #[serde(default)]
-    message: String,
-    status: Option<u16>,
-    retry_after_ms: Option<u64>,
+    input: u64,
+    cached: Option<u64>,
+    /// All output, reasoning included.
+    #[serde(default)]
+    output: u64,
+    reasoning: Option<u64>,
+}
+
+impl From<RuleUsage> for Usage {
+    fn from(usage: RuleUsage) -> Self {
+        Self {
+            input_tokens: usage.input,
+            output_tokens: usage.output,
+            cache_read_tokens: usage.cached,
+            reasoning_tokens: usage.reasoning,
+            ..Self::default()
+        }
+    }
 }
 
 pub(super) fn parse(text: &str) -> Result<Script, ScriptError> {
     let script: Script = toml::from_str(text)?;
-    for (at, rule) in script.rule.iter().enumerate() {
-        let arguments = rule.calls.iter().map(|call| call.arguments.to_string());
-        for text in arguments.chain([rule.text.clone()]) {
-            if let Some(placeholder) = Pieces(&text).find_map(|piece| piece.unknown()) {
-                return Err(ScriptError::Placeholder { rule: at + 1, placeholder });
+    for rule in &script.rule {
+        let in_text = rule.text.iter().map(|text| ("text", text.span(), text.get_ref().clone()));
+        let arguments = rule.calls.iter().filter_map(|call| call.arguments.as_ref());
+        let in_arguments = arguments.map(|arguments| ("arguments", arguments.span(), arguments.get_ref().to_string()));
+        for (key, span, value) in in_text.chain(in_arguments) {
+            if let Some(placeholder) = placeholder::unknown(&value) {
+                let line = text.get(..span.start).unwrap_or_default().matches('\n').count() + 1;
+                return Err(ScriptError::Placeholder { line, key, placeholder });
             }
         }
     }
     Ok(script)
 }
 
-/// A text in pieces: what stands as it is, and placeholders.
-struct Pieces<'a>(&'a str);
-
-enum Piece<'a> {
-    Text(&'a str),
-    Placeholder(&'a str),
-}
-
-impl<'a> Iterator for Pieces<'a> {
-    type Item = Piece<'a>;
-
-    fn next(&mut self) -> Option<Piece<'a>> {
-        let text = self.0;
-        if let Some((placeholder, behind)) = text.strip_prefix("{{").and_then(|inner| inner.split_once("}}")) {
-            self.0 = behind;
-            return Some(Piece::Placeholder(placeholder.trim()));
-        }
-        let next = text.char_indices().skip(1).map(|(at, _)| at).find(|&at| text[at..].starts_with("{{"));
-        let (piece, behind) = text.split_at(next.unwrap_or(text.len()));
-        self.0 = behind;
-        (!piece.is_empty()).then_some(Piece::Text(piece))
-    }
-}
-
-impl Piece<'_> {
-    /// The placeholder, if nothing stands for it. JSON has double braces of its own: only words are placeholders.
-    fn unknown(&self) -> Option<String> {
-        let Self::Placeholder(placeholder) = self else { return None };
-        let is_word = placeholder.chars().all(|char| char.is_alphanumeric() || matches!(char, ' ' | '_' | '-'));
-        let is_known = *placeholder == "prompt" || result_number(placeholder).is_some();
-        (is_word && !is_known).then(|| (*placeholder).to_owned())
-    }
-}
-
-fn result_number(placeholder: &str) -> Option<usize> {
-    placeholder.strip_prefix("result ")?.trim().parse().ok()
-}
-
-/// A text with its placeholders filled in, once: what fills them in is left as it is.
-fn filled(text: &str, prompt: &str, answered: &[Answered<'_>]) -> String {
-    let fill = |piece| match piece {
-        Piece::Text(text) => text.to_owned(),
-        Piece::Placeholder("prompt") => prompt.to_owned(),
-        Piece::Placeholder(other) => match result_number(other) {
-            Some(number) => answered.get(number).map_or_else(String::new, |answered| answered.text.clone()),
-            None => format!("{{{{{other}}}}}"),
-        },
-    };
-    Pieces(text).map(fill).collect()
-}
-
-/// JSON with the placeholders in its texts filled in.
-fn filled_in(value: &Value, prompt: &str, answered: &[Answered<'_>]) -> Value {
-    match value {
-        Value::String(text) => filled(text, prompt, answered).into(),
-        Value::Array(items) => items.iter().map(|item| filled_in(item, prompt, answered)).collect(),
-        Value::Object(fields) => {
-            fields.iter().map(|(key, value)| (key.clone(), filled_in(value, prompt, answered))).collect()
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
-    }
-}
-
 impl Script {
-    pub(super) fn answer(&self, view: &View<'_>) -> Option<Answer> {
-        let (at, prompt) = view.prompt().unwrap_or_default();
-        let rule = self.rule.iter().find(|rule| rule.matches(view, &prompt))?;
-        Some(rule.answer(view, at, &prompt))
+    pub(super) fn seed(&self) -> u64 {
+        self.seed
     }
+
+    /// The answer of the first rule that matches, else of `otherwise`.
+    pub(super) fn answer(&self, view: &View<'_>, otherwise: impl Fn(&View<'_>) -> Answer) -> Answer {
+        let (at, prompt) = view.prompt().unwrap_or_default();
+        let rule = self.rule.iter().find(|rule| rule.matches(view, &prompt));
+        let answer = rule.map_or_else(|| otherwise(view), |rule| rule.answer(view, at, &prompt));
+        let faults = rule.and_then(|rule| rule.fail.as_ref()).unwrap_or(&self.defaults.fail);
+        let usage = answer.usage.or(self.defaults.usage.map(Into::into));
+        let answer = self.paced(Answer { usage, ..answer }, rule, view);
+        faults.inject(answer, self.seed, view.scope())
+    }
+
+    /// The answer with its latency: of the rule or the directive, else the usual one.
+    fn paced(&self, answer: Answer, rule: Option<&Rule>, view: &View<'_>) -> Answer {
+        let of_rule = rule.and_then(|rule| latency(rule.latency, rule.latency_ms));
+        let usual = latency(self.defaults.latency, self.defaults.latency_ms).filter(|_| answer.latency.is_none());
+        match of_rule.or(usual).map(|latency| latency.draw(self.seed, view.scope())) {
+            Some(Pace { first, token }) => Answer { latency: Some(first), per_token: Some(token), ..answer },
+            None => answer,
+        }
+    }
+}
+
+fn latency(latency: Option<Latency>, ms: Option<u64>) -> Option<Latency> {
+    latency.or_else(|| ms.map(|ms| Latency::fixed(Duration::from_millis(ms))))
 }
 
 impl Rule {
     fn matches(&self, view: &View<'_>, prompt: &str) -> bool {
         let scope = view.scope();
-        self.path.as_ref().is_none_or(|pattern| fits(pattern, scope.path.as_str()))
-            && self.turn.is_none_or(|turn| turn == scope.turn)
+        let system = || view.header().system.as_deref().unwrap_or_default();
+        let holds = |part: &Option<String>, is: &dyn Fn(&str) -> bool| part.as_deref().is_none_or(is);
+        self.turn.is_none_or(|turn| turn == scope.turn)
             && self.step.is_none_or(|step| step == scope.step)
             && self.attempt.is_none_or(|attempt| attempt == scope.attempt)
-            && self.contains.as_ref().is_none_or(|part| prompt.contains(part.as_str()))
+            && holds(&self.path, &|pattern| fits(pattern, scope.path.as_str()))
+            && holds(&self.contains, &|part| prompt.contains(part))
+            && holds(&self.system_contains, &|part| system().contains(part))
+            && holds(&self.last_result_contains, &|part| view.last_result().is_some_and(|text| text.contains(part)))
+            && holds(&self.has_tool, &|tool| view.lists(tool))
+            && holds(&self.request_contains, &|part| view.contains(part))
     }
 
     fn answer(&self, view: &View<'_>, at: usize, prompt: &str) -> Answer {
         let answered = view.answered(at);
-        let text = filled(&self.text, prompt, &answered);
-        let arguments = |call: &RuleCall| match &call.arguments {
-            Value::Null => "{}".to_owned(),
-            arguments => filled_in(arguments, prompt, &answered).to_string(),
+        let text = self.text.as_ref().map_or_else(String::new, |text| filled(text.get_ref(), prompt, &answered));
+        let arguments = |call: &RuleCall| match call.arguments.as_ref().map(Spanned::get_ref) {
+            None => "{}".to_owned(),
+            Some(arguments) => filled_in(arguments, prompt, &answered).to_string(),
         };
         Answer {
             reasoning: self.reasoning.clone(),
             text,
             calls: self.calls.iter().map(|call| (call.name.clone(), arguments(call))).collect(),
-            latency: self.latency_ms.map(Duration::from_millis),
-            failure: self.fail.as_ref().map(RuleFailure::failure),
+            usage: self.usage.map(Into::into),
             is_cut: self.max_tokens,
-        }
-    }
-}
-
-impl RuleFailure {
-    fn failure(&self) -> Failure {
-        let message = if self.message.is_empty() { "the script says so" } else { &self.message };
-        Failure {
-            status: self.status,
-            provider_retry_after_ms: self.retry_after_ms,
-            ..Failure::new(&self.code, message)
+            ..Answer::default()
         }
     }
 }
@@ -296,14 +317,35 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_are_filled_in_once_and_unknown_ones_are_refused() {
-        let answered = [Answered { tool: "ls", arguments: "{}", text: "{{prompt}}".into(), is_error: false }];
-        assert_eq!(filled("{{prompt}}: {{result 0}}{{ result 7 }}.", "p", &answered), "p: {{prompt}}.");
-        let given = serde_json::json!({"a": ["{{result 0}}", {"b": "{{prompt}}"}], "n": 1});
-        let expected = serde_json::json!({"a": ["{{prompt}}", {"b": "p"}], "n": 1});
-        assert_eq!(filled_in(&given, "p", &answered), expected);
-        let error = parse("[[rule]]\ntext = \"a\"\n[[rule]]\ntext = \"{{promt}}\"\n").unwrap_err().to_string();
-        assert!(error.contains("rule 2") && error.contains("{{promt}}"), "{error}");
+    fn the_script_that_shows_the_form_is_one() {
+        assert_eq!(parse(super::super::ScriptedModel::SCRIPTS).unwrap().seed(), 1);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_line_and_key() {
+        for (script, line, wrong) in [
+            ("[[rule]]\ntext = \"a\"\n[[rule]]\ntext = \"{{promt}}\"\n", 4, "`text` has the placeholder {{promt}}"),
+            ("[[rule]]\ncalls = [{ name = \"f\", arguments = { a = \"{{resutl 0}}\" } }]\n", 2, "`arguments` has the"),
+            ("seed = 1\n[defaults]\nlatency = \"soon\"\n", 3, "latency `soon`: `soon` is no time"),
+            ("[[rule]]\n\nlatency = 7\n", 3, "expected a string"),
+            ("[defaults]\nfail = { kind = \"earthquake\" }\n", 2, "unknown variant `earthquake`"),
+            ("[[rule]]\nfail = { after = 1 }\n", 2, "write a `kind` (rate_limit"),
+            ("[[rule]]\nfail = { kind = \"reset\", code = \"X\" }\n", 2, "`kind` and `code` exclude"),
+            ("[[rule]]\nfail = { kind = \"stall\", status = 500 }\n", 2, "`status` and `retry_after_ms` go with"),
+            ("[[rule]]\nfail = { kind = \"server\", status = 404 }\n", 2, "`status` of a server is from 500"),
+            (
+                "[[rule]]\nfail = [{ kind = \"reset\" }, { kind = \"reset\", probability = 2.0 }]\n",
+                2,
+                "`probability` is",
+            ),
+            ("[[rule]]\nfail = { kind = \"reset\", propability = 1.0 }\n", 2, "did you mean `probability`?"),
+            ("[[rule]]\nusage = { inputs = 1 }\n", 2, "did you mean `input`?"),
+            ("[default]\nlatency = \"1s\"\n", 1, "did you mean `defaults`?"),
+            ("[[rule]]\nfail = 1\n", 2, "expected a table with a `kind` or a `code`"),
+        ] {
+            let error = parse(script).unwrap_err().to_string();
+            assert!(error.contains(&format!("line {line}")) && error.contains(wrong), "{script}: {error}");
+        }
         let nested = "[[rule]]\ncalls = [{ name = \"f\", arguments = { a = { b = { c = 1 } } } }]\n";
         assert!(parse(nested).is_ok());
     }

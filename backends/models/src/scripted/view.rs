@@ -51,6 +51,30 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Whether the tool is on offer.
+    pub fn lists(&self, tool: &str) -> bool {
+        match &self.request.header.tools {
+            Some(Tools::Schemas(schemas)) => schemas.iter().any(|schema| schema.name == tool),
+            Some(Tools::Other(_)) | None => false,
+        }
+    }
+
+    /// Whether any text of the request contains `part`: the system text, what was said, arguments and results of calls.
+    pub fn contains(&self, part: &str) -> bool {
+        let system = self.request.header.system.as_ref().is_some_and(|system| system.contains(part));
+        system || self.request.messages.iter().flat_map(|message| &message.content).any(|block| has(block, part))
+    }
+
+    /// The text of the last result of a call, if there is one.
+    pub fn last_result(&self) -> Option<String> {
+        let blocks = self.request.messages.iter().rev().flat_map(|message| message.content.iter().rev());
+        let mut results = blocks.filter_map(|block| match block {
+            Block::ToolResult { content, .. } => Some(joined_text(content)),
+            Block::Text { .. } | Block::Reasoning { .. } | Block::ToolCall { .. } | Block::Other(_) => None,
+        });
+        results.next()
+    }
+
     /// All messages.
     pub fn messages(&self) -> &'a [Arc<Message>] {
         &self.request.messages
@@ -107,6 +131,16 @@ impl<'a> View<'a> {
             (0, _) => format!("call_{}_{index}", self.request.messages.len()),
             (turn, step) => format!("call_{turn}_{step}_{index}"),
         })
+    }
+}
+
+/// Whether a block contains `part`. What the model thought is not sent to every provider, so it does not count.
+fn has(block: &Block, part: &str) -> bool {
+    match block {
+        Block::Text { text } => text.contains(part),
+        Block::ToolCall { name, arguments, .. } => name.contains(part) || arguments.contains(part),
+        Block::ToolResult { content, .. } => content.iter().any(|block| has(block, part)),
+        Block::Reasoning { .. } | Block::Other(_) => false,
     }
 }
 

@@ -65,8 +65,8 @@ struct WireFunction {
     arguments: String,
 }
 
-/// The request, and whether it is to be streamed.
-pub(super) fn request(body: &[u8]) -> Result<(ModelRequest, bool), serde_json::Error> {
+/// The request, and whether it is to be streamed. `asker` is who says that it asks.
+pub(super) fn request(body: &[u8], asker: Option<ModelScope>) -> Result<(ModelRequest, bool), serde_json::Error> {
     let body: Body = serde_json::from_slice(body)?;
     let max_tokens = body.max_tokens;
     let config = RequestConfig { provider: "scripted".into(), model: body.model, max_tokens, rest: Map::new() };
@@ -79,7 +79,10 @@ pub(super) fn request(body: &[u8]) -> Result<(ModelRequest, bool), serde_json::E
     let header = Arc::new(RequestHeader { config, system: system.map(Into::into), tools, rest: Map::new() });
     let messages = body.messages.into_iter().enumerate().filter(|(_, message)| !is_system(message));
     let messages = messages.map(|(at, wire)| Arc::new(message(at, wire))).collect();
-    // Over HTTP nobody says who asks, nor in which turn; the step is how often the model has spoken behind the prompt.
+    if let Some(scope) = asker {
+        return Ok((ModelRequest { header, messages, scope }, body.stream.unwrap_or(false)));
+    }
+    // Other clients say neither who asks nor in which turn; the step is how often the model has spoken behind the prompt.
     let scope = ModelScope { agent: "http".into(), path: AgentPath::root(), turn: 0, step: 0, attempt: 0 };
     let mut request = ModelRequest { header, messages, scope };
     let behind = View::new(&request).prompt().map_or(0, |(at, _)| at);
@@ -187,8 +190,16 @@ fn finish(reason: &FinishReason) -> &'static str {
 }
 
 fn tokens(usage: &Usage) -> Value {
-    let (input, output) = (usage.input_tokens, usage.output_tokens);
-    json!({"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output})
+    let cached = usage.cache_read_tokens;
+    let (input, output) = (usage.input_tokens + cached.unwrap_or(0), usage.output_tokens);
+    let mut tokens = json!({"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output});
+    if let Some(cached) = cached {
+        tokens["prompt_tokens_details"] = json!({"cached_tokens": cached});
+    }
+    if let Some(reasoning) = usage.reasoning_tokens {
+        tokens["completion_tokens_details"] = json!({"reasoning_tokens": reasoning});
+    }
+    tokens
 }
 
 pub(super) fn completion(model: &str, answer: &Assembler) -> Value {
