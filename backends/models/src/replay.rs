@@ -46,8 +46,9 @@ use futures::{FutureExt, StreamExt, stream};
 use impresario_kernel::chunk::split_delta;
 use impresario_kernel::{Block, Chunk, Failure};
 use impresario_seams::{ChunkStream, Model, ModelRequest};
+use tokio::time::Instant;
 
-use crate::scripted::{Latency, Pace};
+use crate::scripted::{Latency, counted, paced};
 use asked::{Asked, Sight, replaced};
 use recording::{Attempt, Ended};
 
@@ -99,10 +100,11 @@ impl Model for ReplayModel {
     fn stream(&self, request: ModelRequest) -> BoxFuture<'static, Result<ChunkStream, Failure>> {
         let (recording, pace) = (Arc::clone(&self.recording), self.latency.draw(self.seed, &request.scope));
         async move {
+            let asked = Instant::now();
             let (attempt, ids) = found(&recording, &request)?;
-            wait(pace).await;
+            pace.wait(asked).await;
             let chunks = renamed(&attempt.chunks, recording.sight, &ids);
-            let said = stream::iter(chunks.into_iter().map(Ok));
+            let said = paced(counted(chunks), pace, asked).map(Ok);
             match &attempt.end {
                 Ended::Finished => Ok(said.boxed()),
                 Ended::Failed(failure) if attempt.chunks.is_empty() => Err(failure.clone()),
@@ -116,12 +118,6 @@ impl Model for ReplayModel {
 
     fn is_scripted(&self) -> bool {
         true
-    }
-}
-
-async fn wait(pace: Pace) {
-    if !pace.first.is_zero() {
-        tokio::time::sleep(pace.first).await;
     }
 }
 

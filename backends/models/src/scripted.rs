@@ -21,6 +21,8 @@ use impresario_seams::{ChunkStream, Model, ModelRequest};
 use tokio::time::Instant;
 
 use speech::Speech;
+#[cfg(feature = "replay")]
+pub(crate) use speech::{counted, paced};
 
 pub use latency::{Latency, LatencyError, Pace};
 pub use rules::ScriptError;
@@ -165,9 +167,7 @@ impl Model for ScriptedModel {
             let asked = Instant::now();
             let answer = decide(&View::new(&request));
             let pace = pace(&answer, latency.draw(seed, &request.scope));
-            if !pace.first.is_zero() {
-                tokio::time::sleep_until(asked + pace.first).await;
-            }
+            pace.wait(asked).await;
             Speech::of(&request, &answer, silence).stream(pace, asked)
         }
         .boxed()

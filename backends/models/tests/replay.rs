@@ -269,6 +269,27 @@ async fn files_that_are_no_recordings_are_refused_and_left_alone() {
 }
 
 #[tokio::test]
+async fn a_recording_that_was_cut_anywhere_has_what_was_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = recorded(folder.path(), many);
+    for n in 0..4 {
+        ask(&model, request(&format!("root/a{n}"), 1, 0, &prompt("x"))).await;
+    }
+    drop(model);
+    let file = folder.path().join("recording.jsonl");
+    let whole = fs::read(&file).unwrap();
+    let head = whole.iter().position(|byte| *byte == b'\n').unwrap();
+    for end in 0..=whole.len() {
+        fs::write(&file, &whole[..end]).unwrap();
+        let lines = whole[..end].iter().filter(|byte| **byte == b'\n').count();
+        match Recording::open(folder.path()) {
+            Ok(recording) => assert_eq!(recording.len(), lines.saturating_sub(1), "{end}"),
+            Err(error) => assert!(end < head && matches!(error, RecordingError::Foreign { .. }), "{end}: {error}"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_changed_line_is_found_out() {
     let folder = tempfile::tempdir().unwrap();
     let model = recorded(folder.path(), |_| Answer::text("so"));
@@ -284,12 +305,13 @@ async fn a_changed_line_is_found_out() {
 #[tokio::test(start_paused = true)]
 async fn latencies_of_a_replay_are_drawn_for_each_attempt() {
     let folder = tempfile::tempdir().unwrap();
-    let model = recorded(folder.path(), |_| Answer::text("so"));
+    let model = recorded(folder.path(), |_| Answer::text("a".repeat(48)));
     ask(&model, request("root", 1, 0, &prompt("x"))).await;
     drop(model);
-    let latency: Latency = "1..2s".parse().unwrap();
+    let latency: Latency = "1..2s + 1 tok/s".parse().unwrap();
     let replay = replay(folder.path()).with_latency(latency, 7);
-    let expected = latency.draw(7, &request("root", 1, 0, &[]).scope).first;
+    // Twelve tokens, and the end behind them.
+    let expected = latency.draw(7, &request("root", 1, 0, &[]).scope).until(13);
     let before = tokio::time::Instant::now();
     let (chunks, _) = ask(&replay, request("root", 1, 0, &prompt("x"))).await;
     let took = before.elapsed();

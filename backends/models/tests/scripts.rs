@@ -271,3 +271,23 @@ fn a_failure_in_the_first_attempts_only_lets_a_later_one_through() {
         came.iter().map(|came| came.end.as_ref().map_or_else(|end| end.0.as_str(), |_| "ok")).collect();
     assert_eq!(codes, ["SERVER", "RATE_LIMIT", "RATE_LIMIT", "ok"]);
 }
+
+#[test]
+fn defaults_hold_for_directives_too_and_a_rule_may_have_no_failures() {
+    let script = r#"
+        [defaults]
+        fail = { kind = "server", times = 1 }
+        usage = { input = 7, output = 8 }
+
+        [[rule]]
+        path = "root/quiet"
+        text = "all is well"
+        fail = []
+    "#;
+    let asked = vec![request("root", 1, 2, 0), request("root", 1, 2, 1), request("root/quiet", 1, 2, 0)];
+    let came = in_process(script, asked);
+    let usage = Usage { input_tokens: 7, output_tokens: 8, ..Usage::default() };
+    assert!(came[0].end.as_ref().is_err_and(|end| end.0 == "SERVER"));
+    assert_eq!(came[1].end, Ok((FinishReason::Stop, Some(usage))));
+    assert_eq!(came[2].blocks, [Block::text("all is well")]);
+}

@@ -278,6 +278,9 @@ pub(crate) struct BatchArgs {
     pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) spend: SpendArgs,
+    /// Keep what the models say in this folder, for --model replay:DIR; what is in it stays
+    #[arg(long, value_name = "DIR")]
+    pub(crate) record: Option<PathBuf>,
     /// What agents may do in the folder
     #[arg(long, value_parser = parse_access, value_name = "read|write|full", default_value = "read")]
     pub(crate) access: Access,

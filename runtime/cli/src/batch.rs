@@ -26,7 +26,7 @@ use crate::provider::{self, Choice};
 use crate::run::{STOP_DEADLINE, system, time_is_up};
 use crate::sessions::find;
 use crate::signals::Signals;
-use crate::{backend, figures};
+use crate::{backend, figures, replay};
 
 use results::Results;
 use tasks::Task;
@@ -78,6 +78,9 @@ pub(crate) async fn batch(common: &Common, args: BatchArgs) -> Result<Exit, Fail
         models.extend(
             answering.into_iter().filter(|model| model.provider() == choice.provider || !is_chosen(model.provider())),
         );
+    }
+    if let Some(folder) = &args.record {
+        models = replay::recorded(models, folder)?;
     }
     let builder = backend::builder(common, store).models(models).tools(backend::tools()).hooks(backend::hooks());
     let runtime = builder.limits(limits(&args)).prices(prices.clone()).build().await?;

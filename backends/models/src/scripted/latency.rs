@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use impresario_seams::ModelScope;
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use super::dice::Dice;
 
@@ -101,6 +102,13 @@ impl Latency {
 }
 
 impl Pace {
+    /// Waits for the first token of what was `asked` for then.
+    pub(crate) async fn wait(&self, asked: Instant) {
+        if !self.first.is_zero() {
+            tokio::time::sleep_until(asked + self.first).await;
+        }
+    }
+
     /// How long an answer of so many tokens takes until its last one.
     #[must_use]
     pub fn until(&self, tokens: u64) -> Duration {

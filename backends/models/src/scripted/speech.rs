@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use impresario_kernel::{Block, Chunk, Failure, FinishReason, Usage};
 use impresario_seams::{ChunkStream, ModelRequest};
@@ -36,12 +37,7 @@ impl Speech {
             (None, Some(_)) => said(answer),
             (None, None) => deltas(request, answer),
         };
-        let (mut chunks, mut tokens) = (VecDeque::with_capacity(deltas.len() + 2), 0);
-        for chunk in deltas {
-            let size = size(&chunk);
-            chunks.push_back((tokens, chunk));
-            tokens += size;
-        }
+        let mut chunks = counted(deltas);
         let end = match (&answer.failure, answer.breaks_after) {
             (Some(failure), _) => End::Failed(failure.clone()),
             (None, Some(_)) => End::Silent(silence),
@@ -70,16 +66,32 @@ impl Speech {
             End::Silent(silence) => stream::once(silence.broken()).map(Err).boxed(),
             End::Finished => stream::empty().boxed(),
         };
-        if pace.token.is_zero() {
-            return Ok(stream::iter(self.chunks.into_iter().map(|(_, chunk)| Ok(chunk))).chain(end).boxed());
-        }
-        let said = stream::unfold(self.chunks, move |mut chunks| async move {
-            let (before, chunk) = chunks.pop_front()?;
-            tokio::time::sleep_until(asked + pace.until(before + 1)).await;
-            Some((Ok(chunk), chunks))
-        });
-        Ok(said.chain(end).boxed())
+        Ok(paced(self.chunks, pace, asked).map(Ok).chain(end).boxed())
     }
+}
+
+/// Chunks, each with how many tokens come before it.
+pub(crate) fn counted(chunks: impl IntoIterator<Item = Chunk>) -> VecDeque<(u64, Chunk)> {
+    let mut before = 0;
+    let count = |chunk: Chunk| {
+        let at = before;
+        before += size(&chunk);
+        (at, chunk)
+    };
+    chunks.into_iter().map(count).collect()
+}
+
+/// The chunks, each when its first token comes; the first comes at once, for it was waited for.
+pub(crate) fn paced(chunks: VecDeque<(u64, Chunk)>, pace: Pace, asked: Instant) -> BoxStream<'static, Chunk> {
+    if pace.token.is_zero() {
+        return stream::iter(chunks.into_iter().map(|(_, chunk)| chunk)).boxed();
+    }
+    let said = stream::unfold(chunks, move |mut chunks| async move {
+        let (before, chunk) = chunks.pop_front()?;
+        tokio::time::sleep_until(asked + pace.until(before + 1)).await;
+        Some((chunk, chunks))
+    });
+    said.boxed()
 }
 
 impl Silence {
