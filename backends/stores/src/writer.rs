@@ -31,6 +31,8 @@ pub(crate) enum Request {
     Delete(Option<Lease>, Vec<AgentId>, oneshot::Sender<Result<(), StoreError>>),
     Artifact(AgentId, Vec<u8>, oneshot::Sender<Result<String, StoreError>>),
     Lease(oneshot::Sender<Result<Lease, StoreError>>),
+    /// Stores in files keep none.
+    #[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
     Checkpoint(Option<Lease>, AgentId, Checkpoint, oneshot::Sender<Result<(), StoreError>>),
 }
 
