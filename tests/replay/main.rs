@@ -8,6 +8,7 @@
 // What was compared and what was not is the result.
 #![allow(clippy::print_stderr)]
 
+mod orders;
 mod recorded;
 mod stand_in;
 
