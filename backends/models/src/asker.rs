@@ -1,25 +1,65 @@
-//! Who asks, on the way from our adapter to our own server: a header that is sent to this machine only.
+//! What our own server sees beside a request of our own client: headers that are sent to this machine only.
 //!
-//! Scripts look at path, turn, step and attempt. With this they see the same over HTTP as in the process; a real provider
-//! never gets it.
+//! Scripts look at path, turn, step and attempt, and tell a prompt from what the runtime says by itself. With these headers
+//! they see the same over HTTP as in the process; no other machine gets them.
 
 use impresario_seams::ModelScope;
 
-/// The header: turn, step, attempt and path, as in `1.2.0 root/audit-3`.
-pub(crate) const HEADER: &str = "x-impresario-asks";
+use crate::aside::KINDS;
 
-/// Its value.
+/// Turn, step, attempt and path, as in `1.2.0 root/audit-3`.
+const ASKS: &str = "x-impresario-asks";
+
+/// Which messages of the user are no prompts, counted from 0 among those of the user, by their sources:
+/// `plugin=0,4 subagent-settled=2`.
+const ASIDES: &str = "x-impresario-asides";
+
+/// The longest header that servers take, about; a script sees prompts where a conversation has more asides than that.
 #[cfg(feature = "openai")]
-pub(crate) fn value(scope: &ModelScope) -> Option<reqwest::header::HeaderValue> {
+const HEADER_MAX: usize = 32 * 1024;
+
+/// The headers of a request, with the sources of its messages of the user as they are sent.
+#[cfg(feature = "openai")]
+pub(crate) fn headers<'a>(
+    scope: &ModelScope,
+    sources: impl IntoIterator<Item = &'a str>,
+) -> Vec<(&'static str, reqwest::header::HeaderValue)> {
     let ModelScope { path, turn, step, attempt, .. } = scope;
-    reqwest::header::HeaderValue::from_bytes(format!("{turn}.{step}.{attempt} {path}").as_bytes()).ok()
+    let mut places: [Vec<String>; KINDS.len()] = Default::default();
+    for (at, source) in sources.into_iter().enumerate() {
+        if let Some(kind) = KINDS.iter().position(|kind| *kind == source) {
+            places[kind].push(at.to_string());
+        }
+    }
+    let asides = KINDS.iter().zip(&places).filter(|(_, places)| !places.is_empty());
+    let asides: Vec<String> = asides.map(|(kind, places)| format!("{kind}={}", places.join(","))).collect();
+    let all = [(ASKS, format!("{turn}.{step}.{attempt} {path}")), (ASIDES, asides.join(" "))];
+    let fitting = all.into_iter().filter(|(_, text)| !text.is_empty() && text.len() <= HEADER_MAX);
+    let header =
+        |(name, text): (_, String)| Some((name, reqwest::header::HeaderValue::from_bytes(text.as_bytes()).ok()?));
+    fitting.filter_map(header).collect()
 }
 
 /// Who asks, if that is said.
 #[cfg(feature = "serve")]
-pub(crate) fn of(headers: &axum::http::HeaderMap) -> Option<ModelScope> {
-    let (when, path) = std::str::from_utf8(headers.get(HEADER)?.as_bytes()).ok()?.split_once(' ')?;
+pub(crate) fn scope(headers: &axum::http::HeaderMap) -> Option<ModelScope> {
+    let (when, path) = text(headers, ASKS)?.split_once(' ')?;
     let mut numbers = when.split('.').map(|number| number.parse().ok());
     let (turn, step, attempt) = (numbers.next()??, numbers.next()??, numbers.next()??);
     Some(ModelScope { agent: "http".into(), path: impresario_kernel::AgentPath::new(path), turn, step, attempt })
+}
+
+/// Which messages of the user are no prompts, and what they are.
+#[cfg(feature = "serve")]
+pub(crate) fn asides(headers: &axum::http::HeaderMap) -> std::collections::HashMap<usize, &'static str> {
+    let kinds = text(headers, ASIDES).unwrap_or_default().split(' ').filter_map(|part| part.split_once('='));
+    let known = kinds.filter_map(|(kind, places)| Some((*KINDS.iter().find(|known| **known == kind)?, places)));
+    known
+        .flat_map(|(kind, places)| places.split(',').filter_map(move |place| Some((place.parse().ok()?, kind))))
+        .collect()
+}
+
+#[cfg(feature = "serve")]
+fn text<'a>(headers: &'a axum::http::HeaderMap, name: &str) -> Option<&'a str> {
+    std::str::from_utf8(headers.get(name)?.as_bytes()).ok()
 }

@@ -1,6 +1,8 @@
 //! Models for Impresario: scripted, OpenAI-compatible, the scripted model as a server, and what any of them said, kept and
 //! replayed.
 
+#[cfg(any(feature = "openai", feature = "scripted"))]
+mod aside;
 #[cfg(any(feature = "openai", feature = "serve"))]
 mod asker;
 #[cfg(feature = "openai")]

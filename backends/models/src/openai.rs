@@ -70,8 +70,10 @@ impl OpenAiModel {
         let client = self.client.clone().map_err(|error| Failure::new("TRANSPORT", error))?;
         let url = format!("{}/chat/completions", self.options.base_url.trim_end_matches('/'));
         let mut call = client.post(&url).header(CONTENT_TYPE, "application/json").header(ACCEPT, "text/event-stream");
-        if let Some(asker) = asker::value(&request.scope).filter(|_| is_this_machine(&url)) {
-            call = call.header(asker::HEADER, asker);
+        if is_this_machine(&url) {
+            for (name, value) in asker::headers(&request.scope, history::sources(&request.messages)) {
+                call = call.header(name, value);
+            }
         }
         if let Some(key) = &self.options.api_key {
             call = call.header(AUTHORIZATION, bearer(key)?);

@@ -123,7 +123,7 @@ async fn models(State(server): State<Server>) -> Json<Value> {
 async fn complete(State(server): State<Server>, headers: HeaderMap, body: Bytes) -> Response {
     let open = OpenRequest::new(Arc::clone(&server.stats));
     server.record(&body);
-    let (request, streams) = match wire::request(&body, asker::of(&headers)) {
+    let (request, streams) = match wire::request(&body, asker::scope(&headers), &asker::asides(&headers)) {
         Ok(request) => request,
         Err(error) => {
             let message = format!("the request does not read: {error}");

@@ -291,3 +291,17 @@ fn defaults_hold_for_directives_too_and_a_rule_may_have_no_failures() {
     assert_eq!(came[1].end, Ok((FinishReason::Stop, Some(usage))));
     assert_eq!(came[2].blocks, [Block::text("all is well")]);
 }
+
+#[test]
+fn what_the_runtime_says_by_itself_is_no_prompt_over_http_either() {
+    let script = "[[rule]]\ncontains = \"Look\"\ntext = \"{{prompt}}, {{result 0}}\"\n";
+    let mut asked = request("root/übung", 1, 2, 0);
+    let aside = |id: &str, text: &str, source| Arc::new(Message::context(id, text, source));
+    asked.messages.insert(0, aside("s", "Your place: root", Source::plugin("runtime", "snapshot")));
+    asked.messages.push(aside("e", "", Source::plugin("hook", "context")));
+    asked.messages.push(aside("n", "[root/a completed]", Source::settled(&"a".into(), "root/a completed")));
+    asked.messages.push(aside("c", "Think of the tests", Source::plugin("todo", "notice")));
+    let here = in_process(script, vec![asked.clone()]);
+    assert_eq!(here[0].blocks, [Block::text("Look around, ants.rs")]);
+    assert_eq!(over_http(script, vec![asked]), here);
+}

@@ -59,6 +59,19 @@ pub(super) fn messages(all: &[Arc<Message>], thoughts: Thoughts) -> Vec<Value> {
     sent
 }
 
+/// The kinds of the sources of the messages that are sent as the user's, in order.
+pub(super) fn sources(all: &[Arc<Message>]) -> impl Iterator<Item = &str> {
+    let is_sent = |message: &&Arc<Message>| {
+        let says = |block: &Block| match block {
+            Block::Text { text } => !text.is_empty(),
+            Block::Other(_) => true,
+            Block::Reasoning { .. } | Block::ToolCall { .. } | Block::ToolResult { .. } => false,
+        };
+        message.role == Role::User && message.content.iter().any(says)
+    };
+    all.iter().filter(is_sent).map(|message| message.source.kind.as_str())
+}
+
 /// All calls in order, with their results. A result belongs to the last message before it that used its id.
 fn paired(all: &[Arc<Message>]) -> Vec<Asked<'_>> {
     let mut asked: Vec<Asked<'_>> = vec![];

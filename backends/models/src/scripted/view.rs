@@ -8,6 +8,8 @@ use impresario_kernel::message::joined_text;
 use impresario_kernel::{Block, CallId, Message, RequestHeader, Role};
 use impresario_seams::{ModelRequest, ModelScope};
 
+use crate::aside;
+
 /// A request as a script sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
@@ -146,5 +148,5 @@ fn has(block: &Block, part: &str) -> bool {
 
 fn is_prompt(message: &Message) -> bool {
     let is_result = message.content.iter().any(|block| matches!(block, Block::ToolResult { .. }));
-    message.role == Role::User && !is_result && !["plugin", "subagent-settled"].contains(&message.source.kind.as_str())
+    message.role == Role::User && !is_result && !aside::KINDS.contains(&message.source.kind.as_str())
 }

@@ -1,5 +1,6 @@
 //! The chat-completions form, from the server's side.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use impresario_kernel::assembler::Assembler;
@@ -65,8 +66,13 @@ struct WireFunction {
     arguments: String,
 }
 
-/// The request, and whether it is to be streamed. `asker` is who says that it asks.
-pub(super) fn request(body: &[u8], asker: Option<ModelScope>) -> Result<(ModelRequest, bool), serde_json::Error> {
+/// The request, and whether it is to be streamed. `asker` is who says that it asks, `asides` which of the messages of the
+/// user are no prompts.
+pub(super) fn request(
+    body: &[u8],
+    asker: Option<ModelScope>,
+    asides: &HashMap<usize, &'static str>,
+) -> Result<(ModelRequest, bool), serde_json::Error> {
     let body: Body = serde_json::from_slice(body)?;
     let max_tokens = body.max_tokens;
     let config = RequestConfig { provider: "scripted".into(), model: body.model, max_tokens, rest: Map::new() };
@@ -78,7 +84,18 @@ pub(super) fn request(body: &[u8], asker: Option<ModelScope>) -> Result<(ModelRe
     let tools = body.tools.map(|tools| Tools::Schemas(tools.into_iter().map(schema).collect()));
     let header = Arc::new(RequestHeader { config, system: system.map(Into::into), tools, rest: Map::new() });
     let messages = body.messages.into_iter().enumerate().filter(|(_, message)| !is_system(message));
-    let messages = messages.map(|(at, wire)| Arc::new(message(at, wire))).collect();
+    let mut users = 0;
+    let messages = messages.map(|(at, wire)| {
+        let mut message = message(at, wire);
+        if message.source == Source::user() {
+            if let Some(kind) = asides.get(&users) {
+                message.source = Source::of(kind);
+            }
+            users += 1;
+        }
+        Arc::new(message)
+    });
+    let messages = messages.collect();
     if let Some(scope) = asker {
         return Ok((ModelRequest { header, messages, scope }, body.stream.unwrap_or(false)));
     }
