@@ -53,17 +53,24 @@ pub struct OpenAiModel {
     client: Result<reqwest::Client, String>,
 }
 
+/// The HTTP client of an endpoint: no proxy stands before one on this machine.
+///
+/// # Errors
+/// What the system says, for people.
+pub fn client(base_url: &str) -> Result<reqwest::Client, String> {
+    // Somebody else in the process may have chosen a provider already; any will do.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder().connect_timeout(CONNECT);
+    let client = if is_loopback(base_url) { client.no_proxy() } else { client };
+    // A machine without certificates can still speak to a server that needs none.
+    let client = if base_url.starts_with("http://") { client.tls_certs_only(std::iter::empty()) } else { client };
+    client.build().map_err(|error| error.to_string())
+}
+
 impl OpenAiModel {
     /// A client; it connects when it is asked something.
     pub fn new(options: OpenAiOptions) -> Self {
-        // Somebody else in the process may have chosen a provider already; any will do.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder().connect_timeout(CONNECT);
-        let client = if is_loopback(&options.base_url) { client.no_proxy() } else { client };
-        // A machine without certificates can still speak to a server that needs none.
-        let is_plain = options.base_url.starts_with("http://");
-        let client = if is_plain { client.tls_certs_only(std::iter::empty()) } else { client };
-        Self { client: client.build().map_err(|error| error.to_string()), options }
+        Self { client: client(&options.base_url), options }
     }
 
     async fn start(self, request: ModelRequest) -> Result<ChunkStream, Failure> {

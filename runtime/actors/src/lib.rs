@@ -2,6 +2,8 @@
 
 mod address;
 mod agent;
+#[doc(hidden)]
+pub mod bare;
 mod builder;
 mod capacity;
 mod chance;

@@ -96,6 +96,8 @@ pub(crate) enum Command {
     /// Serve the scripted model as an OpenAI-compatible API on loopback
     #[command(after_long_help = scripts_help())]
     MockModel(MockArgs),
+    /// Measure what orchestration costs
+    Bench(Box<crate::bench::args::BenchArgs>),
     /// Copy the store to a file, also while agents run
     Backup(BackupArgs),
     /// Give the room of what was deleted back to the file system

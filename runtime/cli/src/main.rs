@@ -13,6 +13,7 @@ mod approver;
 mod args;
 mod backend;
 mod batch;
+mod bench;
 mod display;
 mod doctor;
 mod exit;
@@ -72,6 +73,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failed> {
         Command::Wait(args) => agents::wait(common, &args).await,
         Command::Interrupt(args) | Command::Stop(args) => agents::interrupt(common, &args).await,
         Command::Logs(args) => agents::logs(common, &args).await,
+        Command::Bench(args) => bench::bench(common, *args).await,
         Command::Batch(args) => batch::batch(common, *args).await,
         Command::Sessions(Sessions::Rm(args)) => keep::remove(common, &args).await,
         Command::Sessions(Sessions::Import(args)) => sessions::import::import(common, &args).await,

@@ -18,6 +18,8 @@
 //! # }
 //! ```
 
+#[doc(hidden)]
+pub use impresario_actors::bare;
 pub use impresario_actors::{
     AgentEnd, AgentHandle, AgentSpec, Answerer, Capacity, Durability, Error, FanOut, Limits, LiveLimits, OutputSchema,
     Price, PriceTable, Receipt, Runtime, RuntimeBuilder, Seen, Settled, Subscription,

@@ -1,0 +1,61 @@
+//! The model of the scenarios: it does what its prompt says, whoever asks and in whatever order.
+//!
+//! `work` is answered. `rounds 8,1 | REST` asks for eight subagents that are told REST, then for one, then answers.
+//! `race 8 | REST` has eight in the background and waits for the first; `gather 8 | REST` waits for all. `forever` is answered
+//! in an hour.
+
+use std::time::Duration;
+
+use impresario::models::scripted::{Answer, Answered, Latency, ScriptedModel, View};
+use serde_json::json;
+
+/// How long an answer takes that is never waited for.
+const EVER: Duration = Duration::from_secs(3_600);
+
+/// A model that answers after `latency`.
+pub(crate) fn model(latency: &Latency, seed: u64) -> ScriptedModel {
+    ScriptedModel::from_fn(answer).with_latency(*latency).with_seed(seed)
+}
+
+fn answer(view: &View<'_>) -> Answer {
+    let (at, prompt) = view.prompt().unwrap_or_default();
+    let answered = view.answered(at);
+    let (head, rest) = prompt.split_once(" | ").unwrap_or((&prompt, ""));
+    match head.split_once(' ') {
+        Some(("rounds", counts)) => rounds(counts, rest, &answered),
+        Some((mode @ ("race" | "gather"), count)) => background(mode, count.parse().unwrap_or(0), rest, &answered),
+        // Somebody ends it.
+        _ if head == "forever" => Answer { latency: Some(EVER), ..Answer::text("never") },
+        _ => Answer::text("done"),
+    }
+}
+
+fn rounds(counts: &str, rest: &str, answered: &[Answered<'_>]) -> Answer {
+    let mut begun = 0;
+    for count in counts.split(',').filter_map(|count| count.parse::<usize>().ok()) {
+        begun += count;
+        if answered.len() < begun {
+            let calls = (begun - count..begun).map(|n| subagent(n, rest, false)).collect();
+            return Answer::calls("", calls);
+        }
+    }
+    Answer::text(format!("all {} done", answered.len()))
+}
+
+fn background(mode: &str, count: usize, rest: &str, answered: &[Answered<'_>]) -> Answer {
+    if answered.is_empty() {
+        return Answer::calls("", (0..count).map(|n| subagent(n, rest, true)).collect());
+    }
+    if answered.iter().any(|answered| answered.tool == "wait_agents") {
+        return Answer::text("decided");
+    }
+    let wait =
+        if mode == "race" { json!({"until": "first_success", "stop_rest": true}) } else { json!({"until": "all"}) };
+    Answer::calls("", vec![("wait_agents".to_owned(), wait.to_string())])
+}
+
+fn subagent(n: usize, prompt: &str, background: bool) -> (String, String) {
+    let levels = prompt.matches(" | ").count();
+    let arguments = json!({"prompt": prompt, "label": format!("c{n}"), "background": background, "may_spawn": levels});
+    ("subagent".to_owned(), arguments.to_string())
+}
