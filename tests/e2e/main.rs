@@ -2,6 +2,7 @@
 
 mod agents;
 mod batch;
+mod bench;
 mod budgets;
 mod crash;
 mod demo;

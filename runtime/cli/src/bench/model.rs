@@ -54,8 +54,28 @@ fn background(mode: &str, count: usize, rest: &str, answered: &[Answered<'_>]) -
     Answer::calls("", vec![("wait_agents".to_owned(), wait.to_string())])
 }
 
+/// How many subagents somebody has in all who is told this.
+fn below(prompt: &str) -> u32 {
+    let Some((head, rest)) = prompt.split_once(" | ") else { return 0 };
+    let counts = head.split_once(' ').map_or("", |(_, counts)| counts);
+    let own: u32 = counts.split(',').filter_map(|count| count.parse::<u32>().ok()).sum();
+    own.saturating_mul(1_u32.saturating_add(below(rest)))
+}
+
 fn subagent(n: usize, prompt: &str, background: bool) -> (String, String) {
-    let levels = prompt.matches(" | ").count();
-    let arguments = json!({"prompt": prompt, "label": format!("c{n}"), "background": background, "may_spawn": levels});
+    let arguments =
+        json!({"prompt": prompt, "label": format!("c{n}"), "background": background, "may_spawn": below(prompt)});
     ("subagent".to_owned(), arguments.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::below;
+
+    #[test]
+    fn who_is_told_to_delegate_may_have_as_many_as_that_takes() {
+        assert_eq!((below("work"), below("rounds 8,1 | work")), (0, 9));
+        assert_eq!(below("rounds 3 | rounds 2 | work"), 3 * (1 + 2));
+        assert_eq!(below("race 4 | work"), 4);
+    }
 }
