@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::kit::Place;
+use crate::kit::{Mock, Place};
 
 /// What each agent of a tree said and asked for, by path: texts, thoughts, calls with their ids, and what came back.
 fn transcripts(place: &Place, root: &str) -> BTreeMap<String, Vec<Value>> {
@@ -106,6 +107,10 @@ fn a_recorded_fan_out_is_the_same_again_in_whatever_order_its_agents_ask() {
         assert_eq!(run("replay:kept", &["-j", jobs]), recorded, "-j {jobs}");
         assert_eq!(run(&stored, &["-j", jobs]), recorded, "-j {jobs}");
     }
+    let mock = Mock::scripted(&place, Path::new("replay:kept"));
+    // The client says in its own words what the server has refused.
+    let served = json!(run("openai:any", &["--base-url", &mock.base_url(), "-j", "3"]));
+    assert_eq!(served.to_string().replace("the provider answered 429: ", ""), json!(recorded).to_string());
     place.verify();
     assert_eq!(fs::read_to_string(place.dir().join("kept/recording.jsonl")).expect("it is there"), whole);
 }

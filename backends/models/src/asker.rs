@@ -3,15 +3,18 @@
 //! Scripts look at path, turn, step and attempt, and tell a prompt from what the runtime says by itself. With these headers
 //! they see the same over HTTP as in the process; no other machine gets them.
 
+use impresario_kernel::Source;
 use impresario_seams::ModelScope;
 
-use crate::aside::KINDS;
+use crate::aside;
+#[cfg(feature = "openai")]
+use crate::aside::NAMES;
 
 /// Turn, step, attempt and path, as in `1.2.0 root/audit-3`.
 const ASKS: &str = "x-impresario-asks";
 
 /// Which messages of the user are no prompts, counted from 0 among those of the user, by their sources:
-/// `plugin=0,4 subagent-settled=2`.
+/// `snapshot=0 plugin=4 subagent-settled=2`.
 const ASIDES: &str = "x-impresario-asides";
 
 /// The longest header that servers take, about; a script sees prompts where a conversation has more asides than that.
@@ -22,17 +25,18 @@ const HEADER_MAX: usize = 32 * 1024;
 #[cfg(feature = "openai")]
 pub(crate) fn headers<'a>(
     scope: &ModelScope,
-    sources: impl IntoIterator<Item = &'a str>,
+    sources: impl IntoIterator<Item = &'a Source>,
 ) -> Vec<(&'static str, reqwest::header::HeaderValue)> {
     let ModelScope { path, turn, step, attempt, .. } = scope;
-    let mut places: [Vec<String>; KINDS.len()] = Default::default();
+    let mut places: [Vec<String>; NAMES.len()] = Default::default();
     for (at, source) in sources.into_iter().enumerate() {
-        if let Some(kind) = KINDS.iter().position(|kind| *kind == source) {
-            places[kind].push(at.to_string());
+        let name = aside::name(source).and_then(|name| NAMES.iter().position(|known| *known == name));
+        if let Some(name) = name {
+            places[name].push(at.to_string());
         }
     }
-    let asides = KINDS.iter().zip(&places).filter(|(_, places)| !places.is_empty());
-    let asides: Vec<String> = asides.map(|(kind, places)| format!("{kind}={}", places.join(","))).collect();
+    let asides = NAMES.iter().zip(&places).filter(|(_, places)| !places.is_empty());
+    let asides: Vec<String> = asides.map(|(name, places)| format!("{name}={}", places.join(","))).collect();
     let all = [(ASKS, format!("{turn}.{step}.{attempt} {path}")), (ASIDES, asides.join(" "))];
     let fitting = all.into_iter().filter(|(_, text)| !text.is_empty() && text.len() <= HEADER_MAX);
     let header =
@@ -51,12 +55,14 @@ pub(crate) fn scope(headers: &axum::http::HeaderMap) -> Option<ModelScope> {
 
 /// Which messages of the user are no prompts, and what they are.
 #[cfg(feature = "serve")]
-pub(crate) fn asides(headers: &axum::http::HeaderMap) -> std::collections::HashMap<usize, &'static str> {
-    let kinds = text(headers, ASIDES).unwrap_or_default().split(' ').filter_map(|part| part.split_once('='));
-    let known = kinds.filter_map(|(kind, places)| Some((*KINDS.iter().find(|known| **known == kind)?, places)));
-    known
-        .flat_map(|(kind, places)| places.split(',').filter_map(move |place| Some((place.parse().ok()?, kind))))
-        .collect()
+pub(crate) fn asides(headers: &axum::http::HeaderMap) -> std::collections::HashMap<usize, Source> {
+    let names = text(headers, ASIDES).unwrap_or_default().split(' ').filter_map(|part| part.split_once('='));
+    let known = names.filter_map(|(name, places)| Some((aside::named(name)?, places)));
+    let placed = |(source, places): (Source, &str)| {
+        let places: Vec<usize> = places.split(',').filter_map(|place| place.parse().ok()).collect();
+        places.into_iter().map(move |place| (place, source.clone()))
+    };
+    known.flat_map(placed).collect()
 }
 
 #[cfg(feature = "serve")]

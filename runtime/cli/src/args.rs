@@ -548,7 +548,7 @@ pub(crate) struct MockArgs {
     /// Which port of 127.0.0.1; 0 takes a free one
     #[arg(long, default_value_t = 0)]
     pub(crate) port: u16,
-    /// What it says: `builtin`, `demo`, or a file
+    /// What it says: `builtin`, `demo`, a file, or replay:DIR for what --record has kept
     #[arg(long, value_name = "FILE", default_value = "builtin")]
     pub(crate) script: String,
     /// How long an answer takes, where the script or the directive does not say: 200ms, 50..150ms, lognormal(200ms, 0.5),

@@ -1,20 +1,21 @@
 //! `mock-model`: the scripted model as an OpenAI-compatible server on loopback.
 
+use std::path::Path;
 use std::sync::Arc;
+
+use impresario::seams::Model;
 
 use crate::args::MockArgs;
 use crate::backend;
 use crate::exit::Exit;
 use crate::failed::Failed;
-use crate::print;
 use crate::provider::Script;
 use crate::signals::Signals;
+use crate::{print, replay};
 
 /// Serves until SIGINT or SIGTERM.
 pub(crate) async fn mock_model(args: &MockArgs) -> Result<Exit, Failed> {
-    // Who asks gives up by itself on an answer that stalls.
-    let model = backend::scripted(&Script::named(&args.script))?.with_latency(args.latency).silent_for_ever();
-    let model = args.seed.map_or(model.clone(), |seed| model.with_seed(seed));
+    let model = model(args)?;
     let record = args.record.as_ref().map(|path| {
         let file = std::fs::File::options().append(true).create(true).open(path);
         file.map_err(|error| Failed::io(format!("record into {}", path.display()), &error))
@@ -30,6 +31,19 @@ pub(crate) async fn mock_model(args: &MockArgs) -> Result<Exit, Failed> {
         // Which of the two makes no difference: both are the wanted way to end it.
         let _ = signals.next().await;
     };
-    backend::serve(listener, Arc::new(model), record, ended).await.map_err(|error| Failed::io("serve", &error))?;
+    backend::serve(listener, model, record, ended).await.map_err(|error| Failed::io("serve", &error))?;
     Ok(Exit::Completed)
+}
+
+/// The script, or what was recorded.
+fn model(args: &MockArgs) -> Result<Arc<dyn Model>, Failed> {
+    if let Some(folder) = args.script.strip_prefix("replay:") {
+        return replay::served(Path::new(folder), args.latency, args.seed.unwrap_or_default());
+    }
+    // Who asks gives up by itself on an answer that stalls.
+    let model = backend::scripted(&Script::named(&args.script))?.with_latency(args.latency).silent_for_ever();
+    Ok(match args.seed {
+        Some(seed) => Arc::new(model.with_seed(seed)),
+        None => Arc::new(model),
+    })
 }

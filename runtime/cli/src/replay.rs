@@ -7,6 +7,7 @@ use std::sync::Arc;
 use futures::TryStreamExt as _;
 use impresario::kernel::{Event, Seq, SessionHeader};
 use impresario::models::replay::{Recorder, Recording, RecordingError, ReplayModel};
+use impresario::models::scripted::Latency;
 use impresario::seams::{Model, SessionFilter};
 use impresario::stores::jsonl::{find_dsh, read_dsh};
 
@@ -23,6 +24,12 @@ type Log = (SessionHeader, Vec<Arc<Event>>);
 pub(crate) fn recorded(models: Vec<Arc<dyn Model>>, folder: &Path) -> Result<Vec<Arc<dyn Model>>, Failed> {
     let recorder = Recorder::open(folder).map_err(|error| failed(&error))?;
     Ok(models.into_iter().map(|model| Arc::new(recorder.record(model)) as Arc<dyn Model>).collect())
+}
+
+/// The model that answers from what `--record` has kept in `folder`, for a server.
+pub(crate) fn served(folder: &Path, latency: Latency, seed: u64) -> Result<Arc<dyn Model>, Failed> {
+    let recording = Recording::open_served(folder).map_err(|error| failed(&error))?;
+    Ok(Arc::new(ReplayModel::new(recording).with_latency(latency, seed)))
 }
 
 /// The model that answers from a recording, under its own name and under those of the providers that are recorded.

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use impresario_kernel::message::joined_text;
-use impresario_kernel::{Block, CallId, Message, Role};
+use impresario_kernel::{Block, CallId, Message, Role, Source};
 use serde_json::{Map, Value, json};
 
 /// What stands where a call has no result.
@@ -59,8 +59,8 @@ pub(super) fn messages(all: &[Arc<Message>], thoughts: Thoughts) -> Vec<Value> {
     sent
 }
 
-/// The kinds of the sources of the messages that are sent as the user's, in order.
-pub(super) fn sources(all: &[Arc<Message>]) -> impl Iterator<Item = &str> {
+/// The sources of the messages that are sent as the user's, in order.
+pub(super) fn sources(all: &[Arc<Message>]) -> impl Iterator<Item = &Source> {
     let is_sent = |message: &&Arc<Message>| {
         let says = |block: &Block| match block {
             Block::Text { text } => !text.is_empty(),
@@ -69,7 +69,7 @@ pub(super) fn sources(all: &[Arc<Message>]) -> impl Iterator<Item = &str> {
         };
         message.role == Role::User && message.content.iter().any(says)
     };
-    all.iter().filter(is_sent).map(|message| message.source.kind.as_str())
+    all.iter().filter(is_sent).map(|message| &message.source)
 }
 
 /// All calls in order, with their results. A result belongs to the last message before it that used its id.
@@ -177,8 +177,6 @@ fn user(message: &Message) -> Option<Value> {
 mod tests {
     use std::fs;
     use std::path::Path;
-
-    use impresario_kernel::Source;
 
     use super::*;
 

@@ -8,6 +8,8 @@ use impresario_kernel::event::Tools;
 use impresario_kernel::{Block, Message, RequestHeader, Role};
 use serde_json::json;
 
+use crate::aside;
+
 /// How much is shown on either side of the first byte that differs.
 const BEFORE: usize = 24;
 const BEHIND: usize = 40;
@@ -23,6 +25,8 @@ pub(super) enum Sight {
     /// System text, tools, settings and messages.
     #[default]
     Whole,
+    /// The same as far as it comes over HTTP: without thoughts, settings, and whether a call failed.
+    Served,
     /// What people and the model said, and which calls it asked for: all that two programs with other tools, other
     /// frames and other words for results have in common.
     Spoken,
@@ -41,7 +45,7 @@ impl Asked {
         messages: impl IntoIterator<Item = &'a Arc<Message>>,
     ) -> Self {
         let mut parts = vec![];
-        if sight == Sight::Whole {
+        if sight != Sight::Spoken {
             frame(header, &mut parts);
         }
         for message in messages.into_iter().filter(|message| counts(sight, message)) {
@@ -62,7 +66,7 @@ impl Asked {
     /// The same with the ids of agents numbered in the order in which they come: another run has other ids.
     pub(super) fn numbered(&self, sight: Sight) -> Numbered {
         let mut ids: Vec<Arc<str>> = vec![];
-        let parts = self.0.iter().map(|part| {
+        let parts = self.0.iter().filter_map(|part| seen(sight, part)).map(|part| {
             replaced(part, sight, |id| {
                 let known = ids.iter().position(|other| &**other == id);
                 let number = known.unwrap_or(ids.len());
@@ -163,12 +167,21 @@ fn frame(header: &RequestHeader, parts: &mut Vec<Arc<str>>) {
     }
 }
 
+/// A part, as far as it counts.
+fn seen(sight: Sight, part: &str) -> Option<&str> {
+    let is = |kind: &str| part.split(' ').next() == Some(kind);
+    match sight {
+        Sight::Whole | Sight::Spoken => Some(part),
+        Sight::Served if is("reasoning") || is("settings") => None,
+        Sight::Served if part == "failed" => Some("result"),
+        Sight::Served => Some(part),
+    }
+}
+
 fn counts(sight: Sight, message: &Message) -> bool {
-    let form = message.source.rest.get("form").and_then(|form| form.as_str());
-    match (message.source.kind.as_str(), sight) {
-        ("plugin", Sight::Whole) => form != Some("snapshot"),
-        ("plugin" | "subagent-settled", Sight::Spoken) => false,
-        _ => true,
+    match (aside::name(&message.source), sight) {
+        (Some("snapshot"), _) | (Some(_), Sight::Spoken) => false,
+        (Some(_), Sight::Whole | Sight::Served) | (None, _) => true,
     }
 }
 
@@ -179,10 +192,11 @@ fn said(sight: Sight, role: Role, block: &Block, parts: &mut Vec<Arc<str>>) {
         Role::Assistant => "assistant",
     };
     match block {
+        Block::Text { text } if text.is_empty() => {}
         Block::Text { text } => parts.push(format!("{who} {text}").into()),
         Block::Reasoning { text } => parts.push(format!("reasoning {text}").into()),
         Block::ToolCall { name, arguments, .. } => parts.push(format!("call {name} {arguments}").into()),
-        Block::ToolResult { content, is_error, .. } if sight == Sight::Whole => {
+        Block::ToolResult { content, is_error, .. } if sight != Sight::Spoken => {
             parts.push(if *is_error { "failed".into() } else { "result".into() });
             for block in content {
                 said(sight, role, block, parts);

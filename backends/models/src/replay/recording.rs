@@ -50,8 +50,21 @@ impl Recording {
     /// # Errors
     /// [`RecordingError`], with the line, for what is no recording.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, RecordingError> {
-        let mut recording = Self::default();
-        for line in file::read(folder.as_ref())? {
+        Self::read(folder.as_ref(), Sight::Whole)
+    }
+
+    /// As [`Recording::open`], for a server: thoughts, settings and whether a call failed do not come over HTTP, so they
+    /// are not compared.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_served(folder: impl AsRef<Path>) -> Result<Self, RecordingError> {
+        Self::read(folder.as_ref(), Sight::Served)
+    }
+
+    fn read(folder: &Path, sight: Sight) -> Result<Self, RecordingError> {
+        let mut recording = Self::of(sight);
+        for line in file::read(folder)? {
             recording.add(line);
         }
         Ok(recording)

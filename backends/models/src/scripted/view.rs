@@ -148,5 +148,5 @@ fn has(block: &Block, part: &str) -> bool {
 
 fn is_prompt(message: &Message) -> bool {
     let is_result = message.content.iter().any(|block| matches!(block, Block::ToolResult { .. }));
-    message.role == Role::User && !is_result && !aside::KINDS.contains(&message.source.kind.as_str())
+    message.role == Role::User && !is_result && aside::name(&message.source).is_none()
 }

@@ -71,7 +71,7 @@ struct WireFunction {
 pub(super) fn request(
     body: &[u8],
     asker: Option<ModelScope>,
-    asides: &HashMap<usize, &'static str>,
+    asides: &HashMap<usize, Source>,
 ) -> Result<(ModelRequest, bool), serde_json::Error> {
     let body: Body = serde_json::from_slice(body)?;
     let max_tokens = body.max_tokens;
@@ -88,8 +88,8 @@ pub(super) fn request(
     let messages = messages.map(|(at, wire)| {
         let mut message = message(at, wire);
         if message.source == Source::user() {
-            if let Some(kind) = asides.get(&users) {
-                message.source = Source::of(kind);
+            if let Some(source) = asides.get(&users) {
+                message.source = source.clone();
             }
             users += 1;
         }
