@@ -22,7 +22,7 @@ fn every_scenario_runs_and_asks_as_often_as_it_says() {
     let names: Vec<String> = (place.ok(&["bench", "--list"]).out.lines())
         .filter_map(|line| line.split(' ').next().map(str::to_owned))
         .collect();
-    assert_eq!(names.len(), 13, "{names:?}");
+    assert_eq!(names.len(), 14, "{names:?}");
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let all = document(&place, &[&["--n", "4", "--repeat", "2", "--warm-up", "0"], &names[..]].concat());
     let results = all["results"].as_array().expect("results");
@@ -41,6 +41,7 @@ fn every_scenario_runs_and_asks_as_often_as_it_says() {
         ("pipeline", 5 + 4),
         ("debate", 4 + 3 * 4),
         ("background", 3 + 4),
+        ("stream", 2 + 4),
         ("cancel-storm", 1 + 4),
         ("idle", 4),
         ("message-storm", 0),

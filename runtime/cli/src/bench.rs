@@ -42,8 +42,8 @@ pub(crate) async fn bench(common: &Common, args: BenchArgs) -> Result<Exit, Fail
             compare::compare(common, &dir.join(before), &dir.join(after))
         }
         Some(BenchCommand::Targets { quick }) => targets::targets(common, quick).await,
-        Some(BenchCommand::Once { base_url, n, store }) => against::once(base_url, n, store).await,
-        Some(BenchCommand::Floor { base_url, n }) => floor::floor(&base_url, n).await,
+        Some(BenchCommand::Once { base_url, scenario, n, store }) => against::once(base_url, &scenario, n, store).await,
+        Some(BenchCommand::Floor { base_url, n, leaf }) => floor::floor(&base_url, n, &leaf).await,
         Some(BenchCommand::Measure { command }) => against::measure(&command),
     }
 }

@@ -45,8 +45,10 @@ pub(crate) struct Side {
 /// Who runs.
 #[derive(Clone, Debug)]
 pub(crate) enum Who {
-    Ours(StoreKind),
-    Floor,
+    /// In one scenario.
+    Ours(&'static str, StoreKind),
+    /// With what each child is told.
+    Floor(&'static str),
     /// With `{base_url}` and `{n}` in it.
     Other(String),
 }
@@ -60,8 +62,11 @@ impl Who {
         };
         let number = n.to_string();
         Ok(match self {
-            Self::Ours(store) => own(&["once", "--base-url", base_url, "--n", &number, "--store", store.as_str()]),
-            Self::Floor => own(&["floor", "--base-url", base_url, "--n", &number]),
+            Self::Ours(scenario, store) => {
+                let (kind, store) = (["--scenario", scenario], ["--store", store.as_str()]);
+                own(&[&["once", "--base-url", base_url, "--n", &number][..], &kind, &store].concat())
+            }
+            Self::Floor(leaf) => own(&["floor", "--base-url", base_url, "--n", &number, "--leaf", leaf]),
             Self::Other(command) => {
                 let command = command.replace("{base_url}", base_url).replace("{n}", &number);
                 vec!["sh".into(), "-c".into(), command]
@@ -108,14 +113,14 @@ pub(crate) async fn side(who: &Who, setup: &Setup) -> Result<Side, Failed> {
 
 /// `bench --against COMMAND`: a fan-out over HTTP, theirs and ours in turn.
 pub(crate) async fn against(common: &Common, args: &SetupArgs, command: &str, repeat: u32) -> Result<Exit, Failed> {
-    let other = if command == "floor" { Who::Floor } else { Who::Other(command.to_owned()) };
+    let other = if command == "floor" { Who::Floor("work") } else { Who::Other(command.to_owned()) };
     let (mut text, mut results) = (String::new(), vec![]);
     for &n in &args.n {
         let setup = super::setup(args, n, None, false);
         let (mut ours, mut theirs) = (vec![], vec![]);
         for _ in 0..repeat {
             theirs.push(side(&other, &setup).await?);
-            ours.push(side(&Who::Ours(args.store), &setup).await?);
+            ours.push(side(&Who::Ours("fan-out", args.store), &setup).await?);
         }
         let (ours, theirs) = (Medians::of(&ours), Medians::of(&theirs));
         results.push(json!({"n": n, "runs": repeat, "ours": ours, "theirs": theirs, "ratio": ours.over(&theirs)}));
@@ -183,11 +188,12 @@ impl Medians {
 }
 
 /// Our side of it, once, in a process of its own.
-pub(crate) async fn once(base_url: String, n: u32, store: StoreKind) -> Result<Exit, Failed> {
-    let Some(fan_out) = scenario::named("fan-out") else { return Ok(Exit::Failed) };
+pub(crate) async fn once(base_url: String, name: &str, n: u32, store: StoreKind) -> Result<Exit, Failed> {
+    let unknown = || Failed::usage(format!("there is no scenario {name:?}"));
+    let scenario = scenario::named(name).ok_or_else(unknown)?;
     let latency = impresario::models::scripted::Latency::fixed(Duration::ZERO);
     let setup = Setup { n, latency, store, base_url: Some(base_url), seed: 1, is_deterministic: false };
-    trial::run(fan_out, &setup).await?;
+    trial::run(scenario, &setup).await?;
     print::answer("done\n")
 }
 

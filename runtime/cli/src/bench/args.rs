@@ -96,6 +96,9 @@ pub(crate) enum BenchCommand {
         /// Where the model is served
         #[arg(long)]
         base_url: String,
+        /// Which scenario
+        #[arg(long, default_value = "fan-out")]
+        scenario: String,
         /// How many children
         #[arg(long)]
         n: u32,
@@ -112,6 +115,9 @@ pub(crate) enum BenchCommand {
         /// How many at once
         #[arg(long)]
         n: u32,
+        /// What each is told
+        #[arg(long, default_value = "work")]
+        leaf: String,
     },
     /// Run a command and say what it took
     #[command(hide = true)]

@@ -12,7 +12,7 @@ use crate::print;
 const PADDING: usize = 2_048;
 
 /// One request, n at once, one request: what a root and its children ask.
-pub(crate) async fn floor(base_url: &str, n: u32) -> Result<Exit, Failed> {
+pub(crate) async fn floor(base_url: &str, n: u32, leaf: &str) -> Result<Exit, Failed> {
     let client = impresario::models::openai::client(base_url).map_err(Failed::usage)?;
     let url = format!("{base_url}/chat/completions");
     let ask = async |prompt: &str| -> Result<(), Failed> {
@@ -32,8 +32,8 @@ pub(crate) async fn floor(base_url: &str, n: u32) -> Result<Exit, Failed> {
         }
         Ok(())
     };
-    ask(&format!("rounds {n} | work")).await?;
-    try_join_all((0..n).map(|_| ask("work"))).await?;
+    ask(&format!("rounds {n} | {leaf}")).await?;
+    try_join_all((0..n).map(|_| ask(leaf))).await?;
     ask("work").await?;
     print::answer("done\n")
 }

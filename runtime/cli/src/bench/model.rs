@@ -2,7 +2,7 @@
 //!
 //! `work` is answered. `rounds 8,1 | REST` asks for eight subagents that are told REST, then for one, then answers.
 //! `race 8 | REST` has eight in the background and waits for the first; `gather 8 | REST` waits for all. `forever` is answered
-//! in an hour.
+//! in an hour, `speak` with five hundred words.
 
 use std::time::Duration;
 
@@ -11,6 +11,9 @@ use serde_json::json;
 
 /// How long an answer takes that is never waited for.
 const EVER: Duration = Duration::from_secs(3_600);
+
+/// How many words a speech has.
+const SPOKEN: usize = 500;
 
 /// A model that answers after `latency`.
 pub(crate) fn model(latency: &Latency, seed: u64) -> ScriptedModel {
@@ -24,10 +27,22 @@ fn answer(view: &View<'_>) -> Answer {
     match head.split_once(' ') {
         Some(("rounds", counts)) => rounds(counts, rest, &answered),
         Some((mode @ ("race" | "gather"), count)) => background(mode, count.parse().unwrap_or(0), rest, &answered),
+        _ if head == "speak" => Answer::text(speech()),
         // Somebody ends it.
         _ if head == "forever" => Answer { latency: Some(EVER), ..Answer::text("never") },
         _ => Answer::text("done"),
     }
+}
+
+/// Five hundred words, as different as those of a language.
+pub(crate) fn speech() -> String {
+    const WORDS: [&str; 16] = [
+        "the", "agent", "reads", "a", "file", "and", "says", "what", "it", "found", "because", "somebody", "asked",
+        "for", "every", "detail",
+    ];
+    (0..SPOKEN)
+        .map(|n| format!("{}{} ", WORDS[n * 7 % 16], if n % 5 == 0 { n.to_string() } else { String::new() }))
+        .collect()
 }
 
 fn rounds(counts: &str, rest: &str, answered: &[Answered<'_>]) -> Answer {

@@ -29,7 +29,7 @@ pub(crate) enum Work {
 }
 
 /// All of them.
-pub(crate) const ALL: [Scenario; 13] = [
+pub(crate) const ALL: [Scenario; 14] = [
     Scenario {
         name: "fan-out",
         about: "a root and n children at once",
@@ -63,6 +63,11 @@ pub(crate) const ALL: [Scenario; 13] = [
         name: "debate",
         about: "n children at once, three times",
         work: Work::Tree(|n| format!("rounds {n},{n},{n} | work")),
+    },
+    Scenario {
+        name: "stream",
+        about: "n children at once that say five hundred words each; --latency '0ms + 100 tok/s' says how fast",
+        work: Work::Tree(|n| format!("rounds {n} | speak")),
     },
     Scenario {
         name: "race",

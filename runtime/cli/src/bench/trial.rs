@@ -60,8 +60,8 @@ struct Bench {
     setup: Setup,
     store: Arc<dyn Store>,
     seen: Arc<Seen>,
-    /// Goes with the run.
-    _folder: Option<tempfile::TempDir>,
+    /// Where the store is, if it is on a disk. It goes with the run.
+    folder: Option<tempfile::TempDir>,
 }
 
 /// Runs it once.
@@ -88,6 +88,7 @@ pub(crate) async fn run(scenario: Scenario, setup: &Setup) -> Result<Trial, Fail
     }
     let usage = bench.seen.usage();
     trial.asked = bench.seen.asked();
+    figures.extend(bench.stored().map(|bytes| ("store_bytes", bytes as f64)));
     figures.insert("requests", trial.asked.len() as f64);
     figures.insert("input_tokens", usage.input_tokens as f64);
     figures.insert("output_tokens", usage.output_tokens as f64);
@@ -104,7 +105,13 @@ impl Bench {
                 (Arc::new(SqliteStore::open(folder.path().join("store.sqlite"))?), Some(folder))
             }
         };
-        Ok(Self { setup: setup.clone(), store, seen: Seen::new(), _folder: folder })
+        Ok(Self { setup: setup.clone(), store, seen: Seen::new(), folder })
+    }
+
+    /// How large the files of its store are.
+    fn stored(&self) -> Option<u64> {
+        let files = std::fs::read_dir(self.folder.as_ref()?.path()).ok()?;
+        Some(files.flatten().filter_map(|file| file.metadata().ok()).map(|meta| meta.len()).sum())
     }
 
     /// How many turns may run at once: nothing but the model is to be waited for.
@@ -129,6 +136,7 @@ impl Bench {
             running_max: self.at_once(),
             parallel_calls_max: self.at_once(),
             answer_calls_max: self.at_once(),
+            steps_max: self.setup.n.saturating_add(16),
             idle_after: None,
             ..Limits::default()
         };
