@@ -60,8 +60,8 @@ struct Bench {
     setup: Setup,
     store: Arc<dyn Store>,
     seen: Arc<Seen>,
-    /// Where the store is, if it is on a disk. It goes with the run.
-    folder: Option<tempfile::TempDir>,
+    /// The store and its folder, if it is on a disk. It goes with the run.
+    file: Option<(Arc<SqliteStore>, tempfile::TempDir)>,
 }
 
 /// Runs it once.
@@ -98,20 +98,23 @@ pub(crate) async fn run(scenario: Scenario, setup: &Setup) -> Result<Trial, Fail
 
 impl Bench {
     fn new(setup: &Setup) -> Result<Self, Failed> {
-        let (store, folder): (Arc<dyn Store>, _) = match setup.store {
+        let (store, file): (Arc<dyn Store>, _) = match setup.store {
             StoreKind::Memory => (Arc::new(MemoryStore::new()), None),
             StoreKind::Sqlite => {
                 let folder = tempfile::tempdir().map_err(|error| Failed::io("make a temporary folder", &error))?;
-                (Arc::new(SqliteStore::open(folder.path().join("store.sqlite"))?), Some(folder))
+                let store = Arc::new(SqliteStore::open(folder.path().join("store.sqlite"))?);
+                (Arc::clone(&store) as _, Some((store, folder)))
             }
         };
-        Ok(Self { setup: setup.clone(), store, seen: Seen::new(), folder })
+        Ok(Self { setup: setup.clone(), store, seen: Seen::new(), file })
     }
 
-    /// How large the files of its store are.
+    /// How large a copy of its store is: without what was written twice on the way.
     fn stored(&self) -> Option<u64> {
-        let files = std::fs::read_dir(self.folder.as_ref()?.path()).ok()?;
-        Some(files.flatten().filter_map(|file| file.metadata().ok()).map(|meta| meta.len()).sum())
+        let (store, folder) = self.file.as_ref()?;
+        let copy = folder.path().join("copy.sqlite");
+        store.backup(&copy).ok()?;
+        std::fs::metadata(&copy).ok().map(|meta| meta.len())
     }
 
     /// How many turns may run at once: nothing but the model is to be waited for.
