@@ -112,6 +112,23 @@ fn chromium() -> Option<PathBuf> {
 }
 
 #[test]
+fn a_scenario_of_ones_own_is_a_file() {
+    let place = Place::new();
+    let write = |name: &str, text: &str| std::fs::write(place.dir().join(name), text).expect("written");
+    write("wide.toml", "prompt = \"rounds {n},1 | work\"\n");
+    write("mine.toml", "name = \"mine\"\nprompt = \"go\"\nscript = \"script.toml\"\n");
+    let calls = r#"{ name = "subagent", arguments = { prompt = "leaf", label = "l" } }"#;
+    write("script.toml", &format!("[[rule]]\npath = \"root\"\nstep = 1\ncalls = [{calls}]\n[[rule]]\ntext = \"so\"\n"));
+    let all = document(&place, &["wide.toml", "mine.toml", "--n", "5", "--repeat", "1"]);
+    let results = all["results"].as_array().expect("results");
+    assert_eq!((results[0]["scenario"].as_str(), figure(&results[0], "requests")), (Some("wide"), 3.0 + 6.0));
+    assert_eq!((results[1]["scenario"].as_str(), figure(&results[1], "requests")), (Some("mine"), 2.0 + 1.0));
+    write("bad.toml", "prompt = \"x\"\npromt = 1\n");
+    let bad = place.run(&["bench", "bad.toml"]);
+    assert!(bad.code == Some(2) && bad.err.contains("line 2") && bad.err.contains("promt"), "{bad:?}");
+}
+
+#[test]
 fn other_programs_run_on_the_same_server() {
     let place = Place::new();
     let against = |command: &str| {

@@ -3,6 +3,7 @@
 pub(crate) mod against;
 pub(crate) mod args;
 mod compare;
+mod file;
 mod floor;
 mod hash;
 mod ideal;
@@ -54,7 +55,7 @@ fn list() -> Result<Exit, Failed> {
 }
 
 async fn measure(common: &Common, args: &BenchArgs) -> Result<Exit, Failed> {
-    let scenarios = chosen(&args.scenarios)?;
+    let scenarios = chosen(common, &args.scenarios)?;
     if let Some(command) = &args.against {
         return against::against(common, &args.setup, command, args.repeat).await;
     }
@@ -79,22 +80,26 @@ async fn measure(common: &Common, args: &BenchArgs) -> Result<Exit, Failed> {
     }
 }
 
-fn chosen(names: &[String]) -> Result<Vec<Scenario>, Failed> {
+fn chosen(common: &Common, names: &[String]) -> Result<Vec<Scenario>, Failed> {
+    let folder = home::work_dir(common)?;
     let default = || scenario::DEFAULT.iter().map(|&name| name.to_owned()).collect();
     let names: Vec<String> = if names.is_empty() { default() } else { names.to_vec() };
     let known = |name: &String| {
         let unknown = || {
             let all = scenario::ALL.map(|scenario| scenario.name).join(", ");
-            Failed::usage(format!("there is no scenario {name:?}; there are {all}"))
+            Failed::usage(format!("there is no scenario {name:?}; there are {all}, and files that end in .toml"))
         };
-        scenario::named(name).ok_or_else(unknown)
+        match name.ends_with(".toml") {
+            true => file::read(&folder.join(name)),
+            false => scenario::named(name).ok_or_else(unknown),
+        }
     };
     names.iter().map(known).collect()
 }
 
 async fn row(scenario: Scenario, n: u32, args: &BenchArgs, (warm_up, repeat): (u32, u32)) -> Result<Row, Failed> {
     let server = match args.setup.over_http {
-        true => Some(Server::start(model::model(&args.setup.latency, args.setup.seed)).await?),
+        true => Some(Server::start(model::model(scenario, &args.setup.latency, args.setup.seed)).await?),
         false => None,
     };
     let setup = setup(&args.setup, n, server.as_ref().map(|server| server.base_url.clone()), args.deterministic);

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::args::{SetupArgs, StoreKind};
+use super::scenario::Scenario;
 use super::server::Server;
 use super::spread::Spread;
 use super::table::number;
@@ -54,6 +55,12 @@ pub(crate) enum Who {
 }
 
 impl Who {
+    /// What its requests are answered for.
+    fn scenario(&self) -> Result<Scenario, Failed> {
+        let name = if let Self::Ours(name, _) = self { name } else { "fan-out" };
+        scenario::named(name).ok_or_else(|| Failed::usage(format!("there is no scenario {name:?}")))
+    }
+
     fn command(&self, base_url: &str, n: u32) -> Result<Vec<String>, Failed> {
         let this = std::env::current_exe().map_err(|error| Failed::io("find this program", &error))?;
         let own = |words: &[&str]| {
@@ -78,7 +85,8 @@ impl Who {
 /// Runs one of them once, and looks at it from the server.
 pub(crate) async fn side(who: &Who, setup: &Setup) -> Result<Side, Failed> {
     let seen = Seen::new();
-    let watched = Watched { model: Arc::new(model::model(&setup.latency, setup.seed)), seen: Arc::clone(&seen) };
+    let watched =
+        Watched { model: Arc::new(model::model(who.scenario()?, &setup.latency, setup.seed)), seen: Arc::clone(&seen) };
     let server = Server::start(watched).await?;
     let command = who.command(&server.base_url, setup.n)?;
     let this = std::env::current_exe().map_err(|error| Failed::io("find this program", &error))?;

@@ -11,7 +11,8 @@ use impresario::models::scripted::Latency;
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     pub(crate) command: Option<BenchCommand>,
-    /// Which scenarios, as --list has them [default: fan-out, chain, cancel-storm]
+    /// Which scenarios, as --list has them, or files of one's own: TOML with `prompt`, what the root is told, `{n}` in it, and
+    /// if need be `name` and `script`, a script for the model [default: fan-out, chain, cancel-storm]
     pub(crate) scenarios: Vec<String>,
     /// List the scenarios
     #[arg(long)]

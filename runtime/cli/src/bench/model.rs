@@ -9,15 +9,18 @@ use std::time::Duration;
 use impresario::models::scripted::{Answer, Answered, Latency, ScriptedModel, View};
 use serde_json::json;
 
+use super::scenario::Scenario;
+
 /// How long an answer takes that is never waited for.
 const EVER: Duration = Duration::from_secs(3_600);
 
 /// How many words a speech has.
 const SPOKEN: usize = 500;
 
-/// A model that answers after `latency`.
-pub(crate) fn model(latency: &Latency, seed: u64) -> ScriptedModel {
-    ScriptedModel::from_fn(answer).with_latency(*latency).with_seed(seed)
+/// Who answers in a scenario, after `latency`.
+pub(crate) fn model(scenario: Scenario, latency: &Latency, seed: u64) -> ScriptedModel {
+    let model = scenario.model.cloned().unwrap_or_else(|| ScriptedModel::from_fn(answer));
+    model.with_latency(*latency).with_seed(seed)
 }
 
 fn answer(view: &View<'_>) -> Answer {

@@ -57,6 +57,7 @@ pub(crate) struct Trial {
 
 /// What a run works with.
 struct Bench {
+    scenario: Scenario,
     setup: Setup,
     store: Arc<dyn Store>,
     seen: Arc<Seen>,
@@ -66,11 +67,12 @@ struct Bench {
 
 /// Runs it once.
 pub(crate) async fn run(scenario: Scenario, setup: &Setup) -> Result<Trial, Failed> {
-    let bench = Bench::new(setup)?;
+    let bench = Bench::new(scenario, setup)?;
     let has_peak = usage::forget_peak();
     let (cpu, began) = (usage::cpu(), Instant::now());
     let mut trial = match scenario.work {
         Work::Tree(prompt) => bench.tree(&prompt(setup.n)).await,
+        Work::Told(prompt) => bench.tree(&prompt.replace("{n}", &setup.n.to_string())).await,
         Work::Cancel => bench.cancel().await,
         Work::Idle => bench.idle().await,
         Work::Messages => bench.messages().await,
@@ -97,7 +99,7 @@ pub(crate) async fn run(scenario: Scenario, setup: &Setup) -> Result<Trial, Fail
 }
 
 impl Bench {
-    fn new(setup: &Setup) -> Result<Self, Failed> {
+    fn new(scenario: Scenario, setup: &Setup) -> Result<Self, Failed> {
         let (store, file): (Arc<dyn Store>, _) = match setup.store {
             StoreKind::Memory => (Arc::new(MemoryStore::new()), None),
             StoreKind::Sqlite => {
@@ -106,7 +108,7 @@ impl Bench {
                 (Arc::clone(&store) as _, Some((store, folder)))
             }
         };
-        Ok(Self { setup: setup.clone(), store, seen: Seen::new(), file })
+        Ok(Self { scenario, setup: setup.clone(), store, seen: Seen::new(), file })
     }
 
     /// How large a copy of its store is: without what was written twice on the way.
@@ -124,7 +126,7 @@ impl Bench {
 
     async fn runtime(&self, latency: &Latency) -> Result<Runtime, Failed> {
         let model: Arc<dyn Model> = match &self.setup.base_url {
-            None => Arc::new(model::model(latency, self.setup.seed)),
+            None => Arc::new(model::model(self.scenario, latency, self.setup.seed)),
             Some(base_url) => Arc::new(OpenAiModel::new(OpenAiOptions {
                 provider: "scripted".into(),
                 base_url: base_url.clone(),
