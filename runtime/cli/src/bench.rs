@@ -3,6 +3,7 @@
 pub(crate) mod against;
 pub(crate) mod args;
 mod compare;
+mod ended;
 mod file;
 mod floor;
 mod hash;

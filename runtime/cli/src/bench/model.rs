@@ -73,7 +73,7 @@ fn background(mode: &str, count: usize, rest: &str, answered: &[Answered<'_>]) -
 }
 
 /// How many subagents somebody has in all who is told this.
-fn below(prompt: &str) -> u32 {
+pub(crate) fn below(prompt: &str) -> u32 {
     let Some((head, rest)) = prompt.split_once(" | ") else { return 0 };
     let counts = head.split_once(' ').map_or("", |(_, counts)| counts);
     let own: u32 = counts.split(',').filter_map(|count| count.parse::<u32>().ok()).sum();

@@ -18,7 +18,7 @@ use super::ideal::ideal;
 use super::scenario::{Scenario, Work};
 use super::spread::percentile;
 use super::watch::{Asked, Seen, Watched};
-use super::{model, usage};
+use super::{ended, model, usage};
 use crate::failed::Failed;
 
 /// How many messages each agent of a storm gets.
@@ -176,8 +176,11 @@ impl Bench {
         let began = self.seen.now();
         let root = runtime.spawn(Self::spec()).await?;
         root.followup(prompt).await?;
-        runtime.quiesce(root.id()).await?;
+        let receipt = runtime.quiesce(root.id()).await?;
         let wall = self.seen.now() - began;
+        // A script of somebody's own says itself how many there are.
+        let agents = self.scenario.model.is_none().then(|| 1 + model::below(prompt) as usize);
+        ended::tree(&receipt, agents)?;
         let id = root.id().clone();
         // With the last handle what happens ends to be told.
         drop(root);
@@ -236,11 +239,11 @@ impl Bench {
         let runtime = self.runtime(&self.setup.latency).await?;
         let before = usage::resident();
         let roots = self.roots(&runtime).await?;
-        try_join_all(roots.iter().map(async |root| {
+        let turns = try_join_all(roots.iter().map(async |root| {
             root.followup("work").await?;
             root.wait().await
-        }))
-        .await?;
+        }));
+        turns.await?.iter().try_for_each(|outcome| ended::turn(outcome.as_ref()))?;
         let mut figures = BTreeMap::new();
         let grown = before.zip(usage::resident()).map(|(before, after)| after.saturating_sub(before));
         figures.extend(grown.map(|grown| ("bytes_per_agent", grown as f64 / f64::from(self.setup.n.max(1)))));
@@ -311,7 +314,7 @@ impl Bench {
         for _ in 0..self.setup.n {
             root.followup("work").await?;
         }
-        root.wait().await?;
+        ended::turn(root.wait().await?.as_ref())?;
         let mut took = Vec::with_capacity(FORKS);
         for _ in 0..FORKS {
             let began = self.seen.now();
